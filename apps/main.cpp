@@ -1,0 +1,80 @@
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <new>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "base/file_text.h"
+#include "cli.h"
+#include "inspect.h"
+#include "selftest.h"
+
+#ifndef CONCLAVE_VERSION  // the build defines it from the project's version
+#define CONCLAVE_VERSION "(no version)"
+#endif
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+// One line on stderr whatever the text holds: file names may have line breaks. (fmt::print would throw where stderr is
+// closed.)
+int report(std::string_view text, int exit_code) {
+  const std::string line = conclave::printable(text, std::numeric_limits<std::size_t>::max());
+  std::fputs(fmt::format("error: {}\n", line).c_str(), stderr);
+  return exit_code;
+}
+
+int wrong_usage(const CLI::App& app, std::string_view text) {
+  report(text, kWrongUsage);
+  const auto named = app.get_subcommands();
+  const std::string command = named.empty() ? "" : named.front()->get_name() + " ";
+  std::fputs(fmt::format("Try: conclave {}--help\n", command).c_str(), stderr);
+  return kWrongUsage;
+}
+
+// Help and version on stdout with exit code 0; anything else is wrong usage.
+int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) {
+    std::ostringstream out;
+    std::ostringstream unused;
+    app.exit(error, out, unused);
+    conclave::print(out.str());
+    return 0;
+  }
+  return wrong_usage(app, error.what());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("conclave runs mixture-of-experts models from GGUF files.", "conclave");
+  app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
+  app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
+  app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");
+  conclave::Command chosen;
+  conclave::add_inspect(app, chosen);
+  conclave::add_selftest(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return finish_parse(app, error);
+  }
+  if (!chosen) return wrong_usage(app, "a command is required");
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const conclave::Error& error) {
+    return report(error.what(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailed);
+  }
+}

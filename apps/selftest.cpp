@@ -1,0 +1,110 @@
+#include "selftest.h"
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "backends/ref/ref_device.h"
+#include "ops/moe_dump.h"
+#include "support/suite.h"
+
+namespace conclave {
+namespace {
+
+struct SelftestArguments {
+  std::string device = "all";
+  test::SuiteOptions suite;
+  bool json = false;
+  std::string export_path;
+  std::string answers_path;
+};
+
+// The backends of this machine.
+std::vector<std::unique_ptr<Device>> devices_for(const std::string& wanted) {
+  std::vector<std::unique_ptr<Device>> devices;
+  if (wanted == "all" || wanted == "auto" || wanted == "ref") {
+    devices.push_back(std::make_unique<RefDevice>(moe_dump_from_environment()));
+  }
+  if (devices.empty()) fail(ErrorCode::invalid_argument, "there is no device '{}' here; there is: ref", wanted);
+  return devices;
+}
+
+std::string json_line(const test::OpReport& report) {
+  const nlohmann::ordered_json line = {{"op", report.op},         {"backend", report.backend}, {"cases", report.cases},
+                                       {"failed", report.failed}, {"worst", report.worst},     {"bound", report.bound}};
+  return line.dump() + "\n";
+}
+
+std::string table_line(const test::OpReport& report) {
+  const std::string error = report.worst > 0 ? fmt::format("{:.2e} of {:.2e}", report.worst, report.bound) : "exact";
+  std::string text = fmt::format("{:<27} {:<8} {:>6}   {:<22} {}\n", report.op, report.backend, report.cases, error,
+                                 report.failed == 0 ? "ok" : fmt::format("{} FAILED", report.failed));
+  constexpr std::size_t kShown = 5;
+  for (std::size_t i = 0; i < report.failures.size() && i < kShown; ++i)
+    text += fmt::format("    {}\n", report.failures[i]);
+  if (report.failures.size() > kShown) text += fmt::format("    and {} more\n", report.failures.size() - kShown);
+  return text;
+}
+
+void export_to(const std::string& path, const test::SuiteOptions& options) {
+  std::ofstream file(path, std::ios::binary);
+  if (!file) fail(ErrorCode::io, "{}: cannot be opened for writing", path);
+  test::export_cases(options, [&](const std::string& record) { file << record; });
+  if (!file.flush()) fail(ErrorCode::io, "{}: cannot be written", path);
+}
+
+int selftest(SelftestArguments arguments) {
+  if (!arguments.export_path.empty()) {
+    export_to(arguments.export_path, arguments.suite);
+    return 0;
+  }
+  test::Answers answers;
+  if (!arguments.answers_path.empty()) {
+    answers = test::Answers::from_file(arguments.answers_path);
+    arguments.suite.answers = &answers;
+  }
+  const auto devices = devices_for(arguments.device);
+  if (!arguments.json) {
+    print(fmt::format("seed {} ({} random cases per op; --seed repeats them)\n\n", arguments.suite.seed,
+                      arguments.suite.random));
+    print(fmt::format("{:<27} {:<8} {:>6}   {:<22}\n", "op", "backend", "cases", "worst error, its bound"));
+  }
+  std::int64_t cases = 0;
+  std::int64_t failed = 0;
+  for (const auto& device : devices) {
+    run_suite(*device, arguments.suite, [&](const test::OpReport& report) {
+      cases += report.cases;
+      failed += report.failed;
+      print(arguments.json ? json_line(report) : table_line(report));
+    });
+  }
+  if (!arguments.json) print(fmt::format("\n{} cases, {} failed\n", cases, failed));
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_selftest(CLI::App& app, Command& chosen) {
+  auto arguments = std::make_shared<SelftestArguments>();
+  CLI::App* command = app.add_subcommand("selftest", "Check every op of every backend on this machine");
+  command->add_option("--device,--backend", arguments->device, "ref, or all (the default)");
+  command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");
+  command->add_option("--seed", arguments->suite.seed, "of the random cases (1)");
+  command->add_option("--random", arguments->suite.random, "random cases per op (20)")->check(CLI::NonNegativeNumber);
+  command->add_flag("--small", arguments->suite.small_only, "the short list alone");
+  command->add_flag("--json", arguments->json, "one object a line: op, backend, cases, failed, worst, bound");
+  auto* export_option =
+      command->add_option("--export", arguments->export_path, "write the cases to this file and stop");
+  command
+      ->add_option("--answers", arguments->answers_path,
+                   "judge every case by this file of answers (tools/golden_ops.py)")
+      ->excludes(export_option);
+  command->footer(
+      "Other backends are judged by the reference on the same inputs; the reference is judged by golden answers from\n"
+      "NumPy. A table shows each op's worst error beside the bound derived for it; exit code 1 if any case failed.\n\n"
+      "Example:\n  conclave selftest --op moe_route --random 1000 --seed 7");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return selftest(*arguments); }; });
+}
+
+}  // namespace conclave

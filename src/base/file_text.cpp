@@ -1,0 +1,59 @@
+#include "base/file_text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace conclave {
+namespace {
+
+// Bytes of the character at the front of `bytes` (not empty); 0 where it is malformed or must not be shown.
+std::size_t printable_prefix(std::string_view bytes) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])); };
+  const std::uint32_t lead = byte(0);
+  if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return 0;
+  std::uint32_t code = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) return 0;
+    code = (code << 6) | (byte(i) & 0x3FU);
+  }
+  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return 0;
+  if (code < 0xA0) return 0;                       // C1: U+009B starts a terminal's escape sequence
+  if (code >= 0x2028 && code <= 0x202E) return 0;  // line and paragraph separators, direction overrides
+  if (code >= 0x2066 && code <= 0x2069) return 0;  // direction isolates
+  return length;
+}
+
+}  // namespace
+
+bool is_printable_utf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t length = printable_prefix(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view bytes, std::size_t max_bytes) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  const std::string_view all = bytes;
+  while (!bytes.empty()) {
+    const std::size_t length = printable_prefix(bytes);
+    if (all.size() - bytes.size() + std::max<std::size_t>(length, 1) > max_bytes) return text + "...";
+    if (length > 0) {
+      text += bytes.substr(0, length);
+      bytes.remove_prefix(length);
+    } else {
+      const auto byte = static_cast<unsigned char>(bytes[0]);
+      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      bytes.remove_prefix(1);
+    }
+  }
+  return text;
+}
+
+}  // namespace conclave

@@ -1,0 +1,17 @@
+#include "ops/moe_route_to_host.h"
+
+#include "ops/check.h"
+
+namespace conclave {
+
+void validate(const MoeRouteToHost& op) {
+  const Check check(op);
+  if (op.out.no_finite.defined()) check.refuse("no_finite is a device-side counter: use moe_route");
+  validate(op.route());
+}
+
+void reference(const MoeRouteToHost& op) {
+  reference(op.route());
+}
+
+}  // namespace conclave

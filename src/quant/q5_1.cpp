@@ -1,0 +1,18 @@
+#include "quant/q5_1.h"
+
+#include "quant/half.h"
+#include "quant/nibbles.h"
+
+namespace conclave {
+
+void decode(const BlockQ5_1& block, std::span<float, 32> out) {
+  const float d = f16_to_f32(block.d);
+  const float m = f16_to_f32(block.m);
+  for (std::size_t i = 0; i < 32; ++i) {
+    const int high = (block.qh[i / 8] >> (i % 8)) & 1;
+    const int level = get_nibble(block.qs, i) | (high << 4);
+    out[i] = d * static_cast<float>(level) + m;
+  }
+}
+
+}  // namespace conclave

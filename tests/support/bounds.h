@@ -1,0 +1,37 @@
+// Derived tolerances: how far a backend's result may lie from the reference's, element by element, from the sizes, the
+// magnitudes of what was summed, and the rounding of each operand. Nothing here is tuned.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace conclave::test {
+
+// How a backend computes.
+struct Arithmetic {
+  // Relative rounding of one step of a sum or of a function: 2^-24 for f32. The reference sums in f64; a little slack
+  // over 2^-53 covers the library functions.
+  double unit = 0x1p-24;
+  // Rounding of an activation before a product, relative to the largest of its row: 0 where it is used as it is, 2^-9
+  // for bf16, 1/254 for int8 blocks.
+  double activation = 0;
+  // Ceiling on the normalised mean squared error: 1e-6 on f32 paths, 5e-4 with rounded activations. Storing an output
+  // as bf16 alone costs up to 2^-16 / 3, so outputs of 16 bits get that much more.
+  double nmse = 1e-6;
+};
+inline constexpr Arithmetic kReferenceArithmetic{.unit = 0x1p-50};
+
+using Bounds = std::map<std::string, std::vector<double>, std::less<>>;
+
+// One bound per element of each float tensor that `op` writes; integers have none: they are equal or wrong. The op's
+// tensors are in host memory and the reference has run, so outputs and scratch hold its results.
+Bounds bounds_of(const Op& op, const Arithmetic& arithmetic);
+
+// The largest error of storing `value` in the type, twice: once for each side of the comparison.
+double storage_error(DType type, double value);
+
+}  // namespace conclave::test

@@ -1,0 +1,184 @@
+#include "support/suite.h"
+
+#include "backends/ref/ref_device.h"
+#include "base/fail.h"
+#include "support/execute.h"
+
+namespace conclave::test {
+namespace {
+
+struct NamedSpec {
+  CaseSpec spec;
+  bool listed;
+};
+
+std::vector<NamedSpec> specs_of(const OpCases& cases, const SuiteOptions& options) {
+  std::vector<NamedSpec> specs;
+  for (CaseSpec& spec : cases.list()) {
+    if (!options.small_only || spec.small) specs.push_back({std::move(spec), true});
+  }
+  for (std::int64_t i = 0; i < options.random && !options.small_only; ++i) {
+    specs.push_back({random_spec(cases, options.seed, i), false});
+  }
+  return specs;
+}
+
+std::vector<const OpCases*> chosen_ops(const SuiteOptions& options) {
+  std::vector<const OpCases*> chosen;
+  for (const OpCases& cases : all_op_cases()) {
+    if (options.op.empty() || options.op == cases.op) chosen.push_back(&cases);
+  }
+  if (chosen.empty()) fail(ErrorCode::invalid_argument, "there is no op '{}'", options.op);
+  return chosen;
+}
+
+bool is_integer_output(const Op& op, std::string_view name) {
+  for (const Access& access : accesses(op)) {
+    if (access.name == name && writes(access.role)) return is_integer(access.tensor.dtype);
+  }
+  return false;
+}
+
+bool is_16_bit(const Op& op, std::string_view name) {
+  for (const Access& access : accesses(op)) {
+    if (access.name == name && writes(access.role)) return dtype_info(access.tensor.dtype).bytes == 2;
+  }
+  return false;
+}
+
+template <class Element>
+std::vector<Element> every(const std::vector<Element>& all, std::uint64_t stride) {
+  std::vector<Element> some;
+  for (std::size_t i = 0; i < all.size(); i += stride) some.push_back(all[i]);
+  return some;
+}
+
+Comparison compare_output(const Op& op, std::string_view name, const std::vector<std::uint32_t>& got,
+                          const std::vector<std::uint32_t>& expected, const std::vector<double>& bound,
+                          const Arithmetic& arithmetic) {
+  Comparison result;
+  if (is_integer_output(op, name)) {
+    result = compare_ints(got, expected);
+  } else {
+    const double storage = is_16_bit(op, name) ? 0x1p-14 : 0;
+    result = compare_floats(got, expected, {.bound = bound, .nmse = arithmetic.nmse + storage});
+  }
+  if (!result.ok) result.message = fmt::format("{}: {}", name, result.message);
+  return result;
+}
+
+// Against an answer, of which a sample may be all there is.
+Comparison judge_by_answer(const Outcome& outcome, const Answer& answer, const Bounds& bounds,
+                           const Arithmetic& arithmetic) {
+  Comparison all;
+  for (const auto& [name, got] : outcome.outputs) {
+    const auto expected = answer.outputs.find(name);
+    if (expected == answer.outputs.end() || expected->second.count != got.size()) {
+      all.include({.ok = false, .message = fmt::format("{}: the answer has none, or of another size", name)});
+      continue;
+    }
+    const auto bound = bounds.find(name);
+    const std::uint64_t stride = expected->second.stride;
+    all.include(compare_output(outcome.after.op, name, every(got, stride), expected->second.elements,
+                               bound == bounds.end() ? std::vector<double>{} : every(bound->second, stride),
+                               arithmetic));
+  }
+  return all;
+}
+
+Comparison judge_by_outputs(const Outcome& outcome, const Outputs& expected, const Bounds& bounds,
+                            const Arithmetic& arithmetic) {
+  Comparison all;
+  for (const auto& [name, got] : outcome.outputs) {
+    const auto bound = bounds.find(name);
+    all.include(compare_output(outcome.after.op, name, got, expected.at(name),
+                               bound == bounds.end() ? std::vector<double>{} : bound->second, arithmetic));
+  }
+  return all;
+}
+
+Bounds no_error(const Outputs& outputs) {
+  Bounds bounds;
+  for (const auto& [name, bits] : outputs) bounds[name] = std::vector<double>(bits.size(), 0.0);
+  return bounds;
+}
+
+class Judge {
+ public:
+  Judge(Device& device, const SuiteOptions& options)
+      : device_(device), options_(options), is_reference_(device.name() == reference_.name()) {}
+
+  Comparison judge(std::string_view op, const NamedSpec& named) {
+    const Case dense_case = named.spec.make(Layout::dense);
+    const Outcome dense_reference = execute(dense_case, reference_);
+    if (!dense_reference.fault.empty()) return {.ok = false, .message = "reference: " + dense_reference.fault};
+    const Arithmetic& arithmetic = is_reference_ ? kReferenceArithmetic : options_.arithmetic;
+    const Bounds bounds = bounds_of(dense_reference.after.op, arithmetic);
+
+    Comparison all;
+    for (const Layout layout : {Layout::dense, Layout::padded}) {
+      const Outcome outcome = execute(named.spec.make(layout), device_);
+      if (!outcome.fault.empty()) return {.ok = false, .worst = 1, .message = outcome.fault};
+      if (!is_reference_ && options_.answers == nullptr) {
+        all.include(judge_by_outputs(outcome, dense_reference.outputs, bounds, arithmetic));
+        continue;
+      }
+      // The layout must not matter at all.
+      all.include(judge_by_outputs(outcome, dense_reference.outputs, is_reference_ ? no_error(outcome.outputs) : bounds,
+                                   arithmetic));
+      const Answers* answers = options_.answers != nullptr ? options_.answers
+                               : named.listed              ? &Answers::compiled_in()
+                                                           : nullptr;
+      if (answers == nullptr) continue;
+      const Answer* answer = answers->find(op, named.spec.name);
+      if (answer == nullptr) {
+        all.include({.ok = false, .message = "there is no golden answer"});
+      } else if (answer->inputs != fingerprint(dense_case)) {
+        all.include({.ok = false, .message = "the golden answer is to other inputs"});
+      } else {
+        all.include(judge_by_answer(outcome, *answer, bounds, arithmetic));
+      }
+    }
+    return all;
+  }
+
+ private:
+  RefDevice reference_;
+  Device& device_;
+  const SuiteOptions& options_;
+  bool is_reference_;
+};
+
+}  // namespace
+
+std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,
+                                const std::function<void(const OpReport&)>& on_op) {
+  Judge judge(device, options);
+  std::vector<OpReport> reports;
+  for (const OpCases* cases : chosen_ops(options)) {
+    OpReport report{.op = std::string(cases->op), .backend = std::string(device.name())};
+    Comparison worst;
+    for (const NamedSpec& named : specs_of(*cases, options)) {
+      ++report.cases;
+      Comparison result = judge.judge(cases->op, named);
+      if (!result.ok) {
+        ++report.failed;
+        report.failures.push_back(fmt::format("{} [{}] {}", cases->op, named.spec.name, result.message));
+      }
+      worst.include(result);
+    }
+    report.worst = worst.worst;
+    report.bound = worst.bound;
+    if (on_op) on_op(report);
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void export_cases(const SuiteOptions& options, const std::function<void(const std::string& record)>& write) {
+  for (const OpCases* cases : chosen_ops(options)) {
+    for (const NamedSpec& named : specs_of(*cases, options)) write(export_case(named.spec.make(Layout::dense)));
+  }
+}
+
+}  // namespace conclave::test

@@ -1,0 +1,1 @@
+"""The independent judge of the reference: every op of the contract, written again in NumPy from its header alone."""
