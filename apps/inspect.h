@@ -14,8 +14,8 @@
 //   bits_per_weight
 //   tokenizer { kind, pre (null but for byte BPE), tokens, merges, chat_template, special { NAME: id } }
 //   memory { weights_bytes, kv_bytes_per_token, contexts [{ tokens, kv_bytes, total_bytes }] }      KV cache in f16
-//   tensors [{ name, format, shape, bytes, offset, part }]     with --tensors; shape outermost first, part counts from
-//   0
+//   tensors [{ name, format, shape, bytes, offset, part }]     with --tensors; shape outermost first; part counts
+//                                                              from 0
 // Bytes that are not UTF-8 are replaced by U+FFFD.
 #pragma once
 

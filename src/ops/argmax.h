@@ -1,5 +1,6 @@
-// argmax: ids[r] = index of the largest element of row r; ties to the LOWER index. Ordered as in routing: -0 equals +0,
-// a NaN never wins, and a row without any number above minus infinity gives 0. Rows past `live` are left alone.
+// argmax: ids[r] = index of the largest element of row r, in IEEE order: -0 equals +0, ties to the LOWER index, plus
+// infinity above every number. A NaN never wins; a row without anything above minus infinity gives 0. Rows past `live`
+// are left alone.
 #pragma once
 
 #include "ops/members.h"

@@ -1,7 +1,7 @@
 // attention: causal, grouped heads, over the paged cache of several sequences in one call.
 //
-// For token t of sequence q = seqs[t] at position p = positions[t], head h, with the KV head g = h / (n_heads /
-// n_kv_heads):
+// For token t of sequence q = seqs[t] at position p = positions[t], head h, with its KV head g = h * n_kv_heads / n_heads
+// (heads share KV heads in equal runs):
 //
 //   score[j] = scale * (q[t,h,:] . K[q, j, g, :])        for cached positions j <= p, j < lengths[q]
 //   out[t,h,:] = sum over j of softmax(score)[j] * V[q, j, g, :]

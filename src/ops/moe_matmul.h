@@ -8,7 +8,7 @@
 //   BlockRows     the aligned blocks of moe_align_blocks, ids of either kind
 //
 // The output is in pair order. Pairs that no list names (invalid ids, dead tokens) are left alone; an id that is not a
-// pair or not an expert is skipped.
+// pair or not an expert is skipped. A pair that is listed under two experts gets the product of one of them.
 #pragma once
 
 #include <variant>

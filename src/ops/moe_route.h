@@ -2,15 +2,15 @@
 //
 // Per row, with l = logits as f32 (exact), NaN taken as minus infinity and plus infinity as the largest finite float:
 //
-//   score[e]  softmax: exp(l[e] - max l) / sum over all experts     softmax_after_top_k: l[e] itself
-//             sigmoid: 1 / (1 + exp(-l[e]))                         sqrt_softplus: sqrt(log(1 + exp(l[e])))
-//   rank[e]   l[e] where the order of the logits decides alone: softmax and softmax_after_top_k without a bias and
-//   without
-//             groups ranked by a sum. Else score[e] + bias[e], by the arithmetic of scoring.h: the same bits
-//             everywhere. Minus infinity, whatever the bias, where l[e] is.
+//   score[e]  softmax: exp(l[e] - max l) / their sum over all experts (the canonical sum of scoring.h, then a division)
+//             softmax_after_top_k: l[e] itself
+//             sigmoid: 1 / (1 + exp(-l[e]))      sqrt_softplus: sqrt(log(1 + exp(l[e])))
+//   rank[e]   l[e] where the order of the logits decides alone: softmax and softmax_after_top_k, without a bias and
+//             without groups ranked by a sum. Else score[e] + bias[e], by the arithmetic of scoring.h: the same bits
+//             everywhere. Minus infinity, whatever the bias, where l[e] is. NaN and plus infinity in a rank, or in a sum
+//             of ranks, count as they do in a logit.
 //   groups    n_groups equal runs of experts. A group ranks by its best rank, or by the sum of its two best (an expert
-//   of
-//             rank minus infinity adds nothing; a group of none else ranks as minus infinity). The top_groups best
+//             of rank minus infinity adds nothing; a group of none else ranks as minus infinity). The top_groups best
 //             stay, experts of the others are out.
 //   chosen    the top_k best ranks of the experts that are left. Larger first, -0 equals +0, ties to the LOWER index
 //             (experts and groups alike). Nothing depends on n_experts being small or a multiple of anything.

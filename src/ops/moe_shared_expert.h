@@ -1,6 +1,7 @@
 // moe_shared_expert: the expert that serves every token, with its optional sigmoid gate.
 //
-//   hidden = act(x gate^T) * (x up^T), stored as hidden's type; y = hidden down^T
+//   hidden = act(x gate^T) * (x up^T), each product rounded to f32, stored as hidden's type
+//   y = hidden down^T, rounded to f32
 //   out[t, :] = y[t, :] * sigmoid(sum over d of x[t, d] * gate_inp[d])      (times 1 without gate_inp)
 //
 // Tokens past `live` are left alone.

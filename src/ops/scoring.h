@@ -17,7 +17,8 @@ inline float score_exp(float x) {
   const float n = std::nearbyintf(x * 1.44269504F);  // round to nearest even
   float r = std::fmaf(n, -0.693145752F, x);          // ln 2, upper bits: n * this is exact
   r = std::fmaf(n, -1.42860677e-6F, r);              // ln 2, the rest
-  float p = 1.0F / 720.0F;
+  float p = 1.0F / 5040.0F;
+  p = std::fmaf(p, r, 1.0F / 720.0F);
   p = std::fmaf(p, r, 1.0F / 120.0F);
   p = std::fmaf(p, r, 1.0F / 24.0F);
   p = std::fmaf(p, r, 1.0F / 6.0F);

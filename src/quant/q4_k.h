@@ -3,8 +3,8 @@
 //   byte  0       2          4                           16                  144
 //         | d f16 | dmin f16 | scales[12] (k_scales.h)   | qs[128]: 4-bit x2 |
 //
-//   qs    byte 32c + l:   b7..b4 level of weight 64c + 32 + l,   b3..b0 level of weight 64c + l      c = 0..3, l =
-//   0..31
+//   qs    byte 32c + l:   b7..b4 level of weight 64c + 32 + l,   b3..b0 level of weight 64c + l      c = 0..3,
+//                                                                                             l = 0..31
 //
 //   x[i] = (d * scale(g)) * level(i) - dmin * min(g),  g = i / 32         f32, rounded after each operation
 //

@@ -2,10 +2,10 @@
 //
 // Both are a sequence of records: one JSON object on a line of its own, then `payload_bytes` raw bytes, little endian.
 //
-//   a case {"op","case","inputs","params":{...},"tensors":[{"name","role","dtype","encoding","dims","offset","bytes"}],
+//   a case     {"op","case","inputs","params":{...},"tensors":[{"name","role","dtype","encoding","dims","offset","bytes"}],
 //              "payload_bytes"}: every tensor dense; floats and blocks decoded to f32, integers as i32 or u32; outputs
 //              with what they hold before (poison: poison.h). "inputs" is a fingerprint of all that.
-//   an answer {"op","case","inputs","outputs":[{"name","encoding","count","stride","offset","bytes"}],"payload_bytes"}:
+//   an answer  {"op","case","inputs","outputs":[{"name","encoding","count","stride","offset","bytes"}],"payload_bytes"}:
 //              of each output the elements 0, stride, 2 stride, ...
 //
 // tools/golden_ops.py reads the first and writes the second. The answers to the listed cases are compiled in.

@@ -143,11 +143,11 @@ def moe_shared_expert(case):
     """The expert that serves every token; its hidden row is read back as stored."""
     rows = slice(case.live(case["x"].dims[0]))
     x = case["x"].f64(rows)
-    gate = x @ case["shared_gate"].f64().T
-    up = x @ case["shared_up"].f64().T
+    gate = to_f32(x @ case["shared_gate"].f64().T)
+    up = to_f32(x @ case["shared_up"].f64().T)
     hidden = case["shared_hidden"]
     hidden.store(activate(case.param("act"), gate) * up, rows)
-    y = hidden.f64(rows) @ case["shared_down"].f64().T
+    y = to_f32(hidden.f64(rows) @ case["shared_down"].f64().T)
     if "shared_gate_inp" in case:
         y = y * sigmoid(x @ case["shared_gate_inp"].f64())[:, None]
     case["out"].store(y, rows)

@@ -9,7 +9,7 @@ NO_FINITE_LIMIT = 2**31 - 1
 RULE = ("top_k", "score", "renormalize", "scale", "n_groups", "top_groups", "group_score")
 
 # How ranks that are no logits are computed: a key of scoring.ARITHMETICS.
-arithmetic = "f64"
+arithmetic = "steps"
 
 
 def orderable(values):

@@ -40,8 +40,8 @@ def exp_steps(x):
     n = np.rint(taken * F32(1.44269504))
     r = fma32(n, F32(-0.693145752), taken)
     r = fma32(n, F32(-1.42860677e-6), r)
-    p = F32(1) / F32(720)
-    for divisor in (120, 24, 6, 2, 1, 1):
+    p = F32(1) / F32(5040)
+    for divisor in (720, 120, 24, 6, 2, 1, 1):
         p = fma32(p, r, F32(1) / F32(divisor))
     power = ((n.astype(np.int32) + 127) << 23).view(F32)
     return np.where(x >= EXP_CUT, p * power, F32(0))
@@ -73,10 +73,7 @@ def fold_chains(chains):
 
 
 def softmax_steps(x):
-    """exp(x - max) / sum in f32.
-
-    scoring.h does not name the order of this sum; the canonical one (chains over the index mod 32) is taken.
-    """
+    """exp(x - max) / sum in f32, with the canonical sum: chains over the index mod 32."""
     e = exp_steps(x - x.max(axis=-1, keepdims=True))
     chains = np.zeros(e.shape[:-1] + (32,), F32)
     for start in range(0, e.shape[-1], 32):

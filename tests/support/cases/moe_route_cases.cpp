@@ -94,6 +94,12 @@ std::vector<CaseSpec> moe_route_cases() {
                        .expert_scale = true,
                        .counter = true});
     });
+    add(with + ", far apart", {.n_tokens = 9, .n_experts = 64, .rule = rule({.top_k = 8}), .logits = Logits::wide});
+    add(with + ", far apart in groups",
+        {.n_tokens = 9,
+         .n_experts = 64,
+         .rule = rule({.top_k = 8, .n_groups = 8, .top_groups = 4, .group_score = GroupScore::sum_of_two}),
+         .logits = Logits::wide});
     add(with + ", huge logits",
         {.n_experts = 10, .rule = rule({.top_k = 4, .renormalize = true}), .logits = Logits::large});
   }

@@ -28,6 +28,8 @@ float draw(Rng& rng, const RouteShape& shape, std::int64_t token) {
       return token % 2 == 0 ? (rng.chance(0.5) ? NAN : -INFINITY) : normal;
     case Logits::large:
       return normal * 1e30F;
+    case Logits::wide:
+      return normal * 10;
   }
   return normal;
 }
@@ -56,7 +58,7 @@ RouteShape random_route(Rng& rng, std::int64_t max_tokens, std::int64_t max_expe
   shape.rule.renormalize = rng.chance(0.5);
   shape.rule.scale = rng.chance(0.5) ? 1.0F : 2.5F;
   shape.type = random_float(rng);
-  shape.logits = static_cast<Logits>(rng.integer(0, 6));
+  shape.logits = static_cast<Logits>(rng.integer(0, 7));
   shape.bias = rng.chance(0.3);
   shape.expert_scale = rng.chance(0.2);
   shape.counter = rng.chance(0.5);

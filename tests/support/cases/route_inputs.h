@@ -14,6 +14,7 @@ enum class Logits {
   signed_zeros,
   specials,  // NaN and infinities sprinkled in
   hopeless,  // some rows with nothing but NaN and minus infinity
+  wide,      // up to 60: sigmoids round to 0 and 1
   large,     // up to 1e30
 };
 
