@@ -3,10 +3,12 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "backends/ref/ref_device.h"
 #include "ops/moe_dump.h"
+#include "ops/profile.h"
 #include "support/suite.h"
 
 namespace conclave {
@@ -18,6 +20,7 @@ struct SelftestArguments {
   bool json = false;
   std::string export_path;
   std::string answers_path;
+  std::string profile_path;
 };
 
 // The backends of this machine.
@@ -64,6 +67,11 @@ int selftest(SelftestArguments arguments) {
     answers = test::Answers::from_file(arguments.answers_path);
     arguments.suite.answers = &answers;
   }
+  std::optional<Profile> profile;
+  if (!arguments.profile_path.empty()) {
+    profile = Profile::to_file(arguments.profile_path);
+    arguments.suite.profile = &*profile;
+  }
   const auto devices = devices_for(arguments.device);
   if (!arguments.json) {
     print(fmt::format("seed {} ({} random cases per op; --seed repeats them)\n\n", arguments.suite.seed,
@@ -94,6 +102,7 @@ void add_selftest(CLI::App& app, Command& chosen) {
   command->add_option("--random", arguments->suite.random, "random cases per op (20)")->check(CLI::NonNegativeNumber);
   command->add_flag("--small", arguments->suite.small_only, "the short list alone");
   command->add_flag("--json", arguments->json, "one object a line: op, backend, cases, failed, worst, bound");
+  command->add_option("--profile", arguments->profile_path, "append one JSON event per op run to this file");
   auto* export_option =
       command->add_option("--export", arguments->export_path, "write the cases to this file and stop");
   command

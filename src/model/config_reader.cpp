@@ -76,8 +76,15 @@ void check_neutral(const Keys& keys, const ModelConfig& config) {
   }
 }
 
-AttentionConfig read_attention(const Keys& keys, const Family& family, const ModelConfig& config) {
-  AttentionConfig attention{.qk_norm = family.qk_norm, .qkv_bias = family.qkv_bias};
+// Biases come for q, k and v of all layers together: the first layer tells.
+bool has_qkv_bias(const gguf::File& file) {
+  return file.find_tensor("blk.0.attn_q.bias") != nullptr || file.find_tensor("blk.0.attn_k.bias") != nullptr ||
+         file.find_tensor("blk.0.attn_v.bias") != nullptr;
+}
+
+AttentionConfig read_attention(const gguf::File& file, const Keys& keys, const Family& family,
+                               const ModelConfig& config) {
+  AttentionConfig attention{.qk_norm = family.qk_norm, .qkv_bias = family.qkv_bias && has_qkv_bias(file)};
   const auto heads = keys.find_layer_integer("attention.head_count", {1, kMaxHeads}, config.n_layers);
   if (!heads) keys.missing("attention.head_count");
   attention.n_heads = *heads;
@@ -227,7 +234,7 @@ ModelConfig read_config(const gguf::File& file, const Family& family) {
   config.d_model = keys.integer("embedding_length", {1, kMaxWidth});
   config.n_context = keys.integer("context_length", {1, kMaxContext});
   config.norm_eps = keys.number("attention.layer_norm_rms_epsilon", {.below = 1.0F});
-  config.attention = read_attention(keys, family, config);
+  config.attention = read_attention(file, keys, family, config);
   config.rope = read_rope(keys, family, config);
   config.experts = read_experts(keys, family, config);
   check_neutral(keys, config);

@@ -55,9 +55,9 @@ constexpr LayerTensorSpec kWideNorms[] = {
 };
 
 constexpr LayerTensorSpec kBiasesAndSharedExpert[] = {
-    {"attn_q.bias",               &LayerTensors::q_bias,        {q_width},              kFloats},
-    {"attn_k.bias",               &LayerTensors::k_bias,        {kv_width},             kFloats},
-    {"attn_v.bias",               &LayerTensors::v_bias,        {kv_width},             kFloats},
+    {"attn_q.bias",               &LayerTensors::q_bias,        {q_width},              kFloats, Presence::with_qkv_bias},
+    {"attn_k.bias",               &LayerTensors::k_bias,        {kv_width},             kFloats, Presence::with_qkv_bias},
+    {"attn_v.bias",               &LayerTensors::v_bias,        {kv_width},             kFloats, Presence::with_qkv_bias},
     {"ffn_gate_inp_shexp.weight", &LayerTensors::shared_router, {d_model},              kFloats},
     {"ffn_gate_shexp.weight",     &LayerTensors::shared_gate,   {d_ff_shared, d_model}, kBlocks},
     {"ffn_up_shexp.weight",       &LayerTensors::shared_up,     {d_ff_shared, d_model}, kBlocks},

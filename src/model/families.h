@@ -31,7 +31,11 @@ std::int64_t dim_value(Dim dim, const ModelConfig& config);
 using SymbolicShape = std::array<Dim, 3>;  // outermost first, `none` after the last
 
 enum class Storage : std::uint8_t { floats, floats_or_blocks };
-enum class Presence : std::uint8_t { required, optional };
+enum class Presence : std::uint8_t {
+  required,
+  optional,
+  with_qkv_bias,  // all layers have it, or none does: ModelConfig::attention.qkv_bias
+};
 
 template <class Owner>
 struct TensorSpec {
@@ -57,7 +61,7 @@ struct Family {
   std::span<const LayerTensorSpec> own_layer_tensors;
   RopePairs rope_pairs;
   QkNorm qk_norm;
-  bool qkv_bias;
+  bool qkv_bias;  // a file may have biases for q, k and v
   bool shared_expert;
   bool renormalize;  // where expert_weights_norm is absent
   ExpertWidth expert_width;

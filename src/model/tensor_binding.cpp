@@ -32,6 +32,7 @@ class Binder {
 
   template <class Owner>
   void bind(const TensorSpec<Owner>& spec, const std::string& name, Owner& owner) {
+    if (spec.presence == Presence::with_qkv_bias && !config_.attention.qkv_bias) return;
     const gguf::TensorInfo* tensor = file_.find_tensor(name);
     if (tensor == nullptr) {
       if (spec.presence == Presence::optional) return;

@@ -50,6 +50,15 @@ TEST(TensorBinding, AcceptsWhatMeansTheSame) {
   expect_accepted(kQ, retype("token_embd.weight", DType::mxfp4));
 }
 
+TEST(TensorBinding, AcceptsQwen2MoeWithoutAnyBias) {
+  expect_accepted("qwen2moe", [](ModelFixture& model) {
+    for (const char* layer : {"blk.0.", "blk.1."}) {
+      for (const char* bias : {"attn_q.bias", "attn_k.bias", "attn_v.bias"})
+        drop_tensor(std::string(layer) + bias)(model);
+    }
+  });
+}
+
 TEST(TensorBinding, RefusesMissingTensors) {
   expect_refusals({
       {kQ, drop_tensor("token_embd.weight"), "tensor token_embd.weight is missing"},
@@ -62,6 +71,7 @@ TEST(TensorBinding, RefusesMissingTensors) {
       {kQ, drop_tensor("blk.1.ffn_gate_inp.weight"), "tensor blk.1.ffn_gate_inp.weight is missing"},
       {kQ, drop_tensor("blk.1.ffn_up_exps.weight"), "tensor blk.1.ffn_up_exps.weight is missing"},
       {"qwen2moe", drop_tensor("blk.1.attn_k.bias"), "tensor blk.1.attn_k.bias is missing"},
+      {"qwen2moe", drop_tensor("blk.0.attn_q.bias"), "tensor blk.0.attn_q.bias is missing"},
       {"qwen2moe", drop_tensor("blk.1.ffn_gate_inp_shexp.weight"), "ffn_gate_inp_shexp.weight is missing"},
       {"qwen2moe", drop_tensor("blk.0.ffn_down_shexp.weight"), "tensor blk.0.ffn_down_shexp.weight is missing"},
       {kQ, set_u32("qwen3moe.block_count", 3), "tensor blk.2.attn_norm.weight is missing"},

@@ -150,14 +150,16 @@ TEST(MoeRoute, BiasChoosesButDoesNotWeigh) {
   expect_near(softmax.weights, {1.0F / 8, 4.0F / 8});
 
   // Here the score is the logit: 0, ln 2, ln 4 = 1.386, 1.5.
-  const Routed after = route({.top_k = 2, .score = Score::softmax_after_top_k}, kOneTwoFourOne, {.bias = {0, 0, 0, 1.5F}});
+  const Routed after =
+      route({.top_k = 2, .score = Score::softmax_after_top_k}, kOneTwoFourOne, {.bias = {0, 0, 0, 1.5F}});
   EXPECT_EQ(after.experts, (Experts{3, 2}));
   expect_near(after.weights, {1.0F / 5, 4.0F / 5});
 }
 
 TEST(MoeRoute, NoBiasLiftsAnExpertWithoutALogit) {
   for (const Score score : {Score::softmax, Score::softmax_after_top_k, Score::sigmoid, Score::sqrt_softplus}) {
-    const Routed got = route({.top_k = 3, .score = score, .renormalize = true}, {kNan, -kInf, 0}, {.bias = {9, kInf, -9}});
+    const Routed got =
+        route({.top_k = 3, .score = score, .renormalize = true}, {kNan, -kInf, 0}, {.bias = {9, kInf, -9}});
     EXPECT_EQ(got.experts, (Experts{2, 0, 1}));
     expect_near(got.weights, {1, 0, 0});
   }
@@ -310,7 +312,11 @@ TEST(MoeRouteRefuses, WrongTypesAndShapes) {
   refused([&](auto& o) { o.out.experts = host.out_i32({2, 3}); }, "moe_route: experts is [2,3], expected [2,2]");
   refused([&](auto& o) { o.out.experts = host.out_u32({2, 2}); }, "moe_route: experts is u32, expected i32");
   refused([&](auto& o) { o.out.weights = host.out_f32({3, 2}); }, "moe_route: weights is [3,2], expected [2,2]");
-  refused([&](auto& o) { o.out.weights = host.output(DType::bf16, {2, 2}); }, "moe_route: weights is bf16, expected f32");
+  refused(
+      [&](auto& o) {
+        o.out.weights = host.output(DType::bf16, {2, 2});
+      },
+      "moe_route: weights is bf16, expected f32");
   refused([&](auto& o) { o.out.no_finite = host.out_i32({2}); }, "moe_route: no_finite is [2], expected [1]");
   refused([&](auto& o) { o.out.no_finite = host.out_f32({1}); }, "moe_route: no_finite is f32, expected i32");
 }

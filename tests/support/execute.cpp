@@ -68,7 +68,7 @@ Case clone(const Case& test_case) {
   return copy;
 }
 
-Outcome execute(const Case& test_case, Device& device) {
+Outcome execute(const Case& test_case, Device& device, Profile* profile) {
   Outcome outcome{.after = clone(test_case)};
   std::map<const Buffer*, bool> on_host;
   for (const Access& access : accesses(outcome.after.op)) on_host[access.tensor.buffer] = is_host(access.role);
@@ -83,7 +83,7 @@ Outcome execute(const Case& test_case, Device& device) {
     device.upload(*device_buffers.back(), 0, bytes_of(*buffer));
   }
   try {
-    device.run(rebind(outcome.after.op, to));
+    device.run(rebind(outcome.after.op, to), profile);
   } catch (const Error& error) {
     outcome.fault = fmt::format("refused: {}", error.what());
     return outcome;

@@ -19,7 +19,8 @@ struct Outcome {
   Case after;         // the case with copies of its buffers as they are after the run, in host memory
 };
 
-Outcome execute(const Case& test_case, Device& device);
+// With a profile, the run adds its events.
+Outcome execute(const Case& test_case, Device& device, Profile* profile = nullptr);
 
 // A copy of the case on buffers of its own.
 Case clone(const Case& test_case);

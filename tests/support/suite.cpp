@@ -117,7 +117,7 @@ class Judge {
 
     Comparison all;
     for (const Layout layout : {Layout::dense, Layout::padded}) {
-      const Outcome outcome = execute(named.spec.make(layout), device_);
+      const Outcome outcome = execute(named.spec.make(layout), device_, options_.profile);
       if (!outcome.fault.empty()) return {.ok = false, .worst = 1, .message = outcome.fault};
       if (!is_reference_ && options_.answers == nullptr) {
         all.include(judge_by_outputs(outcome, dense_reference.outputs, bounds, arithmetic));

@@ -23,6 +23,7 @@ struct SuiteOptions {
   bool small_only = false;           // the short list alone, without random cases
   Arithmetic arithmetic;             // how the device computes; the reference's own is used for the reference
   const Answers* answers = nullptr;  // judge every case, listed or random, by these instead
+  Profile* profile = nullptr;        // gets the events of every run on the device
 };
 
 struct OpReport {

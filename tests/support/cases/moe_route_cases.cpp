@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/fail.h"
 #include "support/cases/op_cases.h"
 #include "support/cases/route_inputs.h"
@@ -11,6 +13,31 @@ Op route(CaseBuilder& b, const RouteShape& shape) {
   op.out.weights = b.output(DType::f32, {shape.n_tokens, shape.rule.top_k});
   if (shape.counter) op.out.no_finite = b.ints(DType::i32, {1}, {40});
   return op;
+}
+
+// A bias of minus the exact score leaves the rounding error of the score as the rank: only the very arithmetic of scoring.h
+// gives these ids.
+Op decided_by_the_last_bit(CaseBuilder& b, Score score) {
+  const std::int64_t n_experts = 96;
+  std::vector<float> logits;
+  double sum = 0;
+  for (std::int64_t e = 0; e < n_experts; ++e) {
+    logits.push_back(static_cast<float>(b.rng.normal() * 3));
+    sum += std::exp(static_cast<double>(logits.back()));
+  }
+  std::vector<float> bias;
+  for (const float logit : logits) {
+    const double e = std::exp(static_cast<double>(logit));
+    const double exact = score == Score::softmax   ? e / sum
+                         : score == Score::sigmoid ? e / (1 + e)
+                                                   : std::sqrt(std::log1p(e));
+    bias.push_back(static_cast<float>(-exact));
+  }
+  const std::int64_t top_k = 32;
+  return MoeRoute{.logits = b.floats(DType::f32, {1, n_experts}, logits),
+                  .bias = b.floats(DType::f32, {n_experts}, bias),
+                  .rule = {.top_k = top_k, .score = score},
+                  .out = {.experts = b.output(DType::i32, {1, top_k}), .weights = b.output(DType::f32, {1, top_k})}};
 }
 
 constexpr Score kScores[] = {Score::softmax, Score::softmax_after_top_k, Score::sigmoid, Score::sqrt_softplus};
@@ -119,6 +146,20 @@ std::vector<CaseSpec> moe_route_cases() {
                    .rule = {.top_k = 2, .score = Score::sigmoid, .n_groups = 3, .top_groups = 1, .group_score = group},
                    .out = {.experts = b.output(DType::i32, {1, 2}), .weights = b.output(DType::f32, {1, 2})}});
     });
+  }
+  // A masked expert adds nothing to its group's sum; minus infinity would throw the group out.
+  list.add("a group with one masked expert", [](CaseBuilder& b) {
+    return Op(MoeRoute{.logits = b.floats(DType::f32, {1, 4}, {-1.0F, -1.0F, 5.0F, -INFINITY}),
+                       .rule = {.top_k = 1,
+                                .score = Score::sigmoid,
+                                .n_groups = 2,
+                                .top_groups = 1,
+                                .group_score = GroupScore::sum_of_two},
+                       .out = {.experts = b.output(DType::i32, {1, 1}), .weights = b.output(DType::f32, {1, 1})}});
+  });
+  for (const Score score : {Score::softmax, Score::sigmoid, Score::sqrt_softplus}) {
+    list.add_small(fmt::format("{}, the last bit of the scores decides", name(score)),
+                   [=](CaseBuilder& b) { return decided_by_the_last_bit(b, score); });
   }
   for (const std::int64_t live : {-2, 0, 3, 100}) {
     add(fmt::format("live {} of 5", live),
