@@ -17,7 +17,7 @@
 namespace conclave {
 
 struct MoeDumpRequest {
-  std::int64_t min_pairs = 0;
+  std::int64_t min_pairs = 1;  // an empty batch shows nothing
 };
 // What the two variables ask for; nothing where CONCLAVE_MOE_DUMP is unset, empty or 0. Throws on a value that is no
 // number.

@@ -190,7 +190,7 @@ TEST(SiluMulRefuses, WrongTypesAndShapes) {
   apart([&](auto& o) { o.gate_up = host.out_f32({2, 4}); }, "gate_up is given, but the layout is apart");
   apart([&](auto& o) { o.live = host.out_i32({2}); }, "live is [2], expected [1]");
   apart([&](auto& o) { o.live = host.out_f32({1}); }, "live is f32, expected i32");
-  apart([&](auto& o) { o.gate = o.up = o.out = host.out_f32({4}); }, "out is written and overlaps");
+  apart([&](auto& o) { o.gate = o.out = host.out_f32({4}); }, "live counts rows of a [n, d_ff] output");
   apart([&](auto& o) { o.out = host.out_f32({1, 2, 2}); }, "live counts rows of a [n, d_ff] output");
 
   const auto concatenated = [&](auto edit, const std::string& text) {

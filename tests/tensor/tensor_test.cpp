@@ -107,7 +107,7 @@ TEST_F(TensorTest, ByteRangeIsEmptyWhereADimensionIsZero) {
   }
 }
 
-TEST(ByteRangeTest, OverlapsWhereABytesIsShared) {
+TEST(ByteRangeTest, OverlapsWhereAByteIsShared) {
   const ByteRange range{10, 20};
   EXPECT_TRUE(range.overlaps({19, 30}));
   EXPECT_TRUE(range.overlaps({0, 11}));
