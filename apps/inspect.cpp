@@ -99,7 +99,7 @@ std::string routing_text(const RoutingRule& rule) {
 }
 
 std::string rope_text(const RopeConfig& r, bool factors) {
-  std::string text = fmt::format("{} dimensions, base {}, pairs {}", r.n_dims, r.base, name(r.pairs));
+  std::string text = fmt::format("{} dimensions, base {}, {}", r.n_dims, r.base, name(r.style));
   if (r.scaling != RopeScaling::none) {
     text += fmt::format("; {} scaling by {} from {} tokens", name(r.scaling), r.factor, r.original_context);
   }
@@ -236,7 +236,7 @@ Json model_json(const ModelDescription& model) {
                     {"qk_norm", name(c.attention.qk_norm)},
                     {"qkv_bias", c.attention.qkv_bias}};
   j["rope"] = {{"dimensions", c.rope.n_dims},
-               {"pairs", name(c.rope.pairs)},
+               {"style", name(c.rope.style)},
                {"base", shown(c.rope.base)},
                {"scaling", name(c.rope.scaling)},
                {"factor", shown(c.rope.factor)},

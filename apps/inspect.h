@@ -7,7 +7,7 @@
 //                                                and everything else with the head
 //   layers, d_model, vocabulary, context_length, norm_epsilon
 //   attention { heads, kv_heads, d_head, qk_norm, qkv_bias }
-//   rope { dimensions, pairs, base, scaling, factor, original_context_length, frequency_factors }
+//   rope { dimensions, style, base, scaling, factor, original_context_length, frequency_factors }
 //   experts { count, used, d_ff, shared, d_ff_shared, score, renormalize, scale, groups, groups_used }
 //   tied_embeddings
 //   formats [{ format, tensors, parameters, bytes, bits_per_weight }]     most bytes first

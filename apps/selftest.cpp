@@ -1,6 +1,9 @@
 #include "selftest.h"
 
+#include <algorithm>
+#include <charconv>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +16,20 @@
 
 namespace conclave {
 namespace {
+
+constexpr std::int64_t kMaxRandom = 1'000'000'000'000;
+constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
+
+// Digits alone, at most `largest`: what is too large is wrong usage, never rounded to something else.
+CLI::Validator whole_number(std::int64_t largest) {
+  const auto check = [largest](const std::string& text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool ok = error == std::errc{} && end == text.data() + text.size() && value >= 0 && value <= largest;
+    return ok ? std::string() : fmt::format("'{}' is not a whole number from 0 to {}", text, largest);
+  };
+  return CLI::Validator(check, "NUMBER");
+}
 
 struct SelftestArguments {
   std::string device = "all";
@@ -33,9 +50,15 @@ std::vector<std::unique_ptr<Device>> devices_for(const std::string& wanted) {
   return devices;
 }
 
+// JSON has no infinity: an element that is no number at all is off by the largest number there is.
+double finite(double error) {
+  return std::min(error, std::numeric_limits<double>::max());
+}
+
 std::string json_line(const test::OpReport& report) {
-  const nlohmann::ordered_json line = {{"op", report.op},         {"backend", report.backend}, {"cases", report.cases},
-                                       {"failed", report.failed}, {"worst", report.worst},     {"bound", report.bound}};
+  const nlohmann::ordered_json line = {
+      {"op", report.op},         {"backend", report.backend},     {"cases", report.cases},
+      {"failed", report.failed}, {"worst", finite(report.worst)}, {"bound", report.bound}};
   return line.dump() + "\n";
 }
 
@@ -73,6 +96,7 @@ int selftest(SelftestArguments arguments) {
     arguments.suite.profile = &*profile;
   }
   const auto devices = devices_for(arguments.device);
+  test::check_op_name(arguments.suite.op);
   if (!arguments.json) {
     print(fmt::format("seed {} ({} random cases per op; --seed repeats them)\n\n", arguments.suite.seed,
                       arguments.suite.random));
@@ -98,8 +122,9 @@ void add_selftest(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("selftest", "Check every op of every backend on this machine");
   command->add_option("--device,--backend", arguments->device, "ref, or all (the default)");
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");
-  command->add_option("--seed", arguments->suite.seed, "of the random cases (1)");
-  command->add_option("--random", arguments->suite.random, "random cases per op (20)")->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", arguments->suite.seed, "of the random cases (1)")->check(whole_number(kMaxSeed));
+  command->add_option("--random", arguments->suite.random, "random cases per op (20); as many as you like")
+      ->check(whole_number(kMaxRandom));
   command->add_flag("--small", arguments->suite.small_only, "the short list alone");
   command->add_flag("--json", arguments->json, "one object a line: op, backend, cases, failed, worst, bound");
   command->add_option("--profile", arguments->profile_path, "append one JSON event per op run to this file");

@@ -6,35 +6,58 @@
 namespace conclave {
 namespace {
 
-// Bytes of the character at the front of `bytes` (not empty); 0 where it is malformed or must not be shown.
-std::size_t printable_prefix(std::string_view bytes) {
+struct Character {
+  std::size_t length = 0;  // in bytes; 0 where it is malformed
+  std::uint32_t code = 0;
+};
+
+// The character at the front of `bytes`, which is not empty.
+Character first_character(std::string_view bytes) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])); };
   const std::uint32_t lead = byte(0);
-  if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
+  if (lead < 0x80) return {1, lead};
   const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return 0;
+  if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return {};
   std::uint32_t code = lead & (0x7FU >> length);
   for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) return 0;
+    if ((byte(i) & 0xC0U) != 0x80) return {};
     code = (code << 6) | (byte(i) & 0x3FU);
   }
   constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return 0;
-  if (code < 0xA0) return 0;                       // C1: U+009B starts a terminal's escape sequence
-  if (code >= 0x2028 && code <= 0x202E) return 0;  // line and paragraph separators, direction overrides
-  if (code >= 0x2066 && code <= 0x2069) return 0;  // direction isolates
-  return length;
+  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
+  return {length, code};
 }
 
-}  // namespace
+bool may_be_shown(std::uint32_t code) {
+  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;  // C1: U+009B starts a terminal's escape sequence
+  if (code >= 0x2028 && code <= 0x202E) return false;              // line separators, direction overrides
+  return code < 0x2066 || code > 0x2069;                           // direction isolates
+}
 
-bool is_printable_utf8(std::string_view bytes) {
+// Bytes of the character at the front of `bytes` (not empty); 0 where it is malformed or must not be shown.
+std::size_t printable_prefix(std::string_view bytes) {
+  const Character first = first_character(bytes);
+  return may_be_shown(first.code) ? first.length : 0;
+}
+
+template <class Prefix>
+bool made_of(std::string_view bytes, Prefix&& prefix) {
   while (!bytes.empty()) {
-    const std::size_t length = printable_prefix(bytes);
+    const std::size_t length = prefix(bytes);
     if (length == 0) return false;
     bytes.remove_prefix(length);
   }
   return true;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view bytes) {
+  return made_of(bytes, [](std::string_view rest) { return first_character(rest).length; });
+}
+
+bool is_printable_utf8(std::string_view bytes) {
+  return made_of(bytes, printable_prefix);
 }
 
 std::string printable(std::string_view bytes, std::size_t max_bytes) {

@@ -7,6 +7,8 @@
 
 namespace conclave {
 
+bool is_utf8(std::string_view bytes);
+
 // Valid UTF-8 without control characters and without the characters that break or reorder a line.
 bool is_printable_utf8(std::string_view bytes);
 

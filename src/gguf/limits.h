@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kNewestVersion = 3;
 // claim to be one long header.
 inline constexpr std::uint64_t kMaxHeaderBytes = 64ULL << 20;
 inline constexpr std::uint64_t kMaxKeys = 65'536;
-inline constexpr std::uint64_t kMaxTensors = 1ULL << 20;
+inline constexpr std::uint64_t kMaxTensors = 1ULL << 17;
 inline constexpr std::uint64_t kMaxKeyBytes = 65'535;     // the format's own limit
 inline constexpr std::uint64_t kMaxTensorNameBytes = 63;  // ggml keeps 64 with the terminating zero
 inline constexpr std::uint32_t kMaxDims = 4;

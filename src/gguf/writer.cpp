@@ -93,6 +93,9 @@ Writer::Impl::Impl(std::filesystem::path target, WriterOptions writer_options)
       shown(printable(path.native(), std::numeric_limits<std::size_t>::max())),
       options(writer_options) {
   // Below 8 a legal file could still put a tensor where its elements cannot be read.
+  if (options.version < kOldestVersion || options.version > kNewestVersion) {
+    refuse("version {} cannot be written; {} and {} can", options.version, kOldestVersion, kNewestVersion);
+  }
   if (!is_legal_alignment(options.alignment) || options.alignment < 8) {
     refuse("the alignment is {}; it must be a power of two from 8 to {}", options.alignment, kMaxAlignment);
   }
@@ -143,7 +146,7 @@ HeaderText Writer::Impl::header_of_part(std::size_t part) const {
 
   HeaderText text;
   text.raw(kMagic);
-  text.number(kNewestVersion);
+  text.number(options.version);
   text.number<std::uint64_t>(range.end - range.begin);
   text.number<std::uint64_t>((first ? keys.size() : 0) + (aligned ? 1 : 0) + (split ? 3 : 0));
   if (first) {

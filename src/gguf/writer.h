@@ -1,4 +1,4 @@
-// Writes GGUF version 3, streaming: the header first, then each tensor's bytes in order, nothing held back.
+// Writes GGUF (version 3, or 2 where asked), streaming: the header first, then each tensor's bytes in order, nothing held back.
 //
 // Byte-stable: the same calls give the same file. The file grows under a temporary name beside the target and takes the
 // final name in finish(); a writer that is destroyed before that leaves nothing behind.
@@ -26,6 +26,7 @@ using Metadata =
                  std::vector<std::int64_t>, std::vector<float>, std::vector<double>, std::vector<std::string>>;
 
 struct WriterOptions {
+  std::uint32_t version = 3;     // 2 or 3: they differ in this number alone
   std::uint64_t alignment = 32;  // written as general.alignment where it is not 32
   // Split set: the most bytes of tensor data in one part (a tensor is never cut); 0 writes a single file. With a limit,
   // `path` is the stem: model.gguf becomes model-00001-of-000NN.gguf, with the split.* keys.

@@ -7,17 +7,10 @@
 #include <string_view>
 
 #include "ops/activation.h"
+#include "ops/rope.h"
 #include "ops/routing.h"
 
 namespace conclave {
-
-// Which two elements of a head a rotation turns together.
-enum class RopePairs : std::uint8_t {
-  adjacent,  // (0, 1), (2, 3), ...
-  halves,    // (0, n/2), (1, n/2 + 1), ...
-};
-
-enum class RopeScaling : std::uint8_t { none, linear, yarn };
 
 // RMSNorm of queries and keys before the rotation.
 enum class QkNorm : std::uint8_t {
@@ -26,20 +19,6 @@ enum class QkNorm : std::uint8_t {
   full_width,  // weights [n_heads * d_head] and [n_kv_heads * d_head], all heads together
 };
 
-constexpr std::string_view name(RopePairs pairs) {
-  return pairs == RopePairs::adjacent ? "adjacent" : "halves";
-}
-constexpr std::string_view name(RopeScaling scaling) {
-  switch (scaling) {
-    case RopeScaling::none:
-      return "none";
-    case RopeScaling::linear:
-      return "linear";
-    case RopeScaling::yarn:
-      return "yarn";
-  }
-  return "?";
-}
 constexpr std::string_view name(QkNorm norm) {
   switch (norm) {
     case QkNorm::none:
@@ -61,7 +40,7 @@ struct AttentionConfig {
 };
 
 struct RopeConfig {
-  RopePairs pairs = RopePairs::adjacent;
+  RopeStyle style = RopeStyle::interleaved;
   std::int64_t n_dims = 0;  // leading elements of a head that turn; even, at most d_head
   float base = 10000.0F;    // theta of pair i at position p: p * base^(-2i / n_dims)
   RopeScaling scaling = RopeScaling::none;
@@ -69,7 +48,6 @@ struct RopeConfig {
   std::int64_t original_context = 0;  // tokens of context before scaling
   float attn_factor = 1.0F;           // multiplies what is rotated
   // yarn only
-  float ext_factor = 1.0F;        // how much of the slow-to-fast blend is applied, 0 to 1
   float yarn_attn_factor = 1.0F;  // multiplies yarn's own 1 + 0.1 ln(factor)
   float beta_fast = 32.0F;        // pairs with more turns than this over the original context are not scaled
   float beta_slow = 1.0F;         // pairs with fewer turns than this are scaled in full

@@ -114,7 +114,7 @@ AttentionConfig read_attention(const gguf::File& file, const Keys& keys, const F
 }
 
 RopeConfig read_rope(const Keys& keys, const Family& family, const ModelConfig& config) {
-  RopeConfig rope{.pairs = family.rope_pairs};
+  RopeConfig rope{.style = family.rope_style};
   const std::int64_t d_head = config.attention.d_head;
   rope.n_dims = keys.find_integer("rope.dimension_count", {2, std::max<std::int64_t>(d_head, 2)}).value_or(d_head);
   if (rope.n_dims % 2 != 0) {
@@ -128,7 +128,6 @@ RopeConfig read_rope(const Keys& keys, const Family& family, const ModelConfig& 
   rope.original_context =
       keys.find_integer("rope.scaling.original_context_length", {1, kMaxContext}).value_or(config.n_context);
   rope.attn_factor = keys.find_number("rope.scaling.attn_factor", {}).value_or(rope.attn_factor);
-  rope.ext_factor = keys.find_number("rope.scaling.yarn_ext_factor", {.or_equal = true}).value_or(rope.ext_factor);
   rope.yarn_attn_factor = keys.find_number("rope.scaling.yarn_attn_factor", {}).value_or(rope.yarn_attn_factor);
   rope.beta_fast = keys.find_number("rope.scaling.yarn_beta_fast", {}).value_or(rope.beta_fast);
   rope.beta_slow = keys.find_number("rope.scaling.yarn_beta_slow", {}).value_or(rope.beta_slow);
@@ -143,6 +142,11 @@ RopeConfig read_rope(const Keys& keys, const Family& family, const ModelConfig& 
     if (rope.beta_slow > rope.beta_fast) {
       fail(ErrorCode::bad_file, "{} is {}, must not be above yarn_beta_fast, which is {}",
            keys.full("rope.scaling.yarn_beta_slow"), rope.beta_slow, rope.beta_fast);
+    }
+    // How much of the blend is applied: all of it, in every model seen.
+    const auto blend = keys.find_number("rope.scaling.yarn_ext_factor", {.or_equal = true});
+    if (blend && *blend != 1.0F) {
+      fail(ErrorCode::bad_file, "{} is {}, supported: 1", keys.full("rope.scaling.yarn_ext_factor"), *blend);
     }
     rope.scaling = RopeScaling::yarn;
   } else {

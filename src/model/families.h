@@ -59,7 +59,7 @@ struct Family {
   std::span<const ModelTensorSpec> model_tensors;
   std::span<const LayerTensorSpec> common_layer_tensors;
   std::span<const LayerTensorSpec> own_layer_tensors;
-  RopePairs rope_pairs;
+  RopeStyle rope_style;
   QkNorm qk_norm;
   bool qkv_bias;  // a file may have biases for q, k and v
   bool shared_expert;

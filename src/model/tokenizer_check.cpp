@@ -19,29 +19,18 @@ constexpr std::string_view kPreTokenizers[] = {
     "default", "gpt-2", "qwen2", "llama-bpe", "deepseek-llm", "deepseek-coder", "starcoder", "refact", "falcon", "olmo",
 };
 
-using TokenIds = std::unordered_map<std::string_view, std::uint64_t>;
+// Other names that files have for some of them.
+struct PreTokenizerAlias {
+  std::string_view alias;
+  std::string_view name;
+};
+constexpr PreTokenizerAlias kPreTokenizerAliases[] = {
+    {"llama3", "llama-bpe"},
+    {"llama-v3", "llama-bpe"},
+    {"deepseek-r1-qwen", "qwen2"},
+};
 
-bool is_utf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || text.size() - i < length) return false;
-    unsigned code = lead & (0x7FU >> length);
-    for (std::size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0U) != 0x80) return false;
-      code = (code << 6) | (byte(i + k) & 0x3FU);
-    }
-    constexpr unsigned kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return false;
-    i += length;
-  }
-  return true;
-}
+using TokenIds = std::unordered_map<std::string_view, std::uint64_t>;
 
 TokenizerKind read_kind(const Keys& keys) {
   const std::string_view model = keys.string("model");
@@ -186,7 +175,8 @@ TokenizerDescription describe_tokenizer(const gguf::File& file) {
   const Keys keys(file, kTokenizerPrefix);
   TokenizerDescription t;
   t.kind = read_kind(keys);
-  const std::string_view pre = keys.find_string("pre").value_or("default");
+  std::string_view pre = keys.find_string("pre").value_or("default");
+  for (const auto& [alias, name] : kPreTokenizerAliases) pre = pre == alias ? name : pre;
   if (t.kind == TokenizerKind::byte_bpe) {
     if (std::find(std::begin(kPreTokenizers), std::end(kPreTokenizers), pre) == std::end(kPreTokenizers)) {
       fail(ErrorCode::bad_file, "{} is '{}', supported: {}", keys.full("pre"), printable(pre),

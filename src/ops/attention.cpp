@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/checked.h"
 #include "ops/check.h"
 #include "ops/host_access.h"
 #include "ops/product.h"
@@ -14,9 +15,7 @@ namespace {
 std::vector<KvPlace> visible(const Attention& op, std::int64_t t) {
   std::vector<KvPlace> places;
   const std::int64_t seq = load_i32(op.seqs, {t});
-  if (seq < 0 || seq >= op.lengths.dim(0)) return places;
-  const std::int64_t end =
-      std::min<std::int64_t>(load_i32(op.positions, {t}) + std::int64_t{1}, load_i32(op.lengths, {seq}));
+  const std::int64_t end = visible_end(op, t);
   for (std::int64_t position = 0; position < end; ++position) {
     const KvPlace place = kv_place(op.kv, seq, position);
     if (place.page >= 0) places.push_back(place);
@@ -46,6 +45,14 @@ void attend(const Attention& op, std::int64_t t, std::int64_t head, const std::v
 }
 
 }  // namespace
+
+std::int64_t visible_end(const Attention& op, std::int64_t t) {
+  const std::int64_t seq = load_i32(op.seqs, {t});
+  if (seq < 0 || seq >= op.lengths.dim(0)) return 0;
+  const std::int64_t own = load_i32(op.positions, {t});
+  const auto in_pages = checked_mul(op.kv.pages.dim(1), op.kv.page_size());
+  return std::min<std::int64_t>({own + 1, load_i32(op.lengths, {seq}), in_pages.value_or(own + 1)});
+}
 
 void validate(const Attention& op) {
   const Check check(op);

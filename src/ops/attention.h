@@ -46,4 +46,8 @@ struct Attention {
 void validate(const Attention& op);
 void reference(const Attention& op);
 
+// Token t sees the cached positions before this one: up to its own, below the sequence's length, within its pages. 0 where
+// the token has no sequence.
+std::int64_t visible_end(const Attention& op, std::int64_t t);
+
 }  // namespace conclave

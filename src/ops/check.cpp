@@ -45,7 +45,7 @@ void Check::views(std::span<const Member> members, bool in_place) const {
   for (const Member& m : members) {
     if (const std::string fault = fault_of_view(*m.tensor); !fault.empty()) refuse("{} {}", m.name, fault);
     if (is_host(m.role) && m.tensor->buffer->host() == nullptr) refuse("{} is not in host memory", m.name);
-    if (writes(m.role) && element_count(*m.tensor) > 0 && folds_onto_itself(*m.tensor)) {
+    if (writes(m.role) && !byte_range(*m.tensor).empty() && folds_onto_itself(*m.tensor)) {
       refuse("{} is written, but its rows overlap", m.name);
     }
   }

@@ -20,7 +20,8 @@ inline constexpr DType kWeight[] = {DType::f32,  DType::f16,    DType::bf16,   D
                                     DType::q5_1, DType::q8_0,   DType::q2_k,   DType::q3_k, DType::q4_k, DType::q5_k,
                                     DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 inline constexpr DType kKvCache[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0};
-inline constexpr std::int64_t kAny = -1;  // in a shape: any length
+inline constexpr std::int64_t kAny = -1;              // in a shape: any length
+inline constexpr std::int64_t kMaxExperts = 1 << 20;  // far above any model; lists per expert stay small
 
 class Check {
  public:
@@ -48,7 +49,7 @@ class Check {
   void between(std::string_view name, std::int64_t value, std::int64_t low, std::int64_t high) const;
   void positive(std::string_view name, double value) const;  // finite and above 0
   void finite(std::string_view name, double value) const;
-  // Indices are i32: token times slot must fit.
+  // Indices are i32: as many as n_tokens * top_k must fit.
   void pairs(std::int64_t n_tokens, std::int64_t top_k) const;
 
   template <class... Args>

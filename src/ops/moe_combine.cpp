@@ -17,7 +17,7 @@ void check_combine(const Check& check, const CombineInput& from, std::int64_t n_
   } else {
     check.tensor("rows", from.rows, kFloat, {n_tokens, top_k, d_model});
     check.tensor("experts", from.experts, kI32, {n_tokens, top_k});
-    check.between("n_experts", from.n_experts, 1, 1 << 20);
+    check.between("n_experts", from.n_experts, 1, kMaxExperts);
     if (from.pair_row.defined()) check.refuse("pair_row goes with packed rows: rows is in slots");
   }
   check.optional("shared", from.shared, kFloat, {n_tokens, d_model});

@@ -11,6 +11,7 @@ void validate(const MoeDown& op) {
   const Check check(op);
   check.tensor("x", op.x, kFloat, {kAny, kAny});
   check.tensor("down", op.down, kWeight, {kAny, kAny, op.x.dim(1)});
+  check.between("the number of experts", op.down.dim(0), 0, kMaxExperts);
   check.pairs(op.x.dim(0), 1);
   check.tensor("offsets", op.offsets, kI32, {op.down.dim(0) + 1});
   check.tensor("out", op.out, kFloat, {op.x.dim(0), op.down.dim(1)});

@@ -60,6 +60,10 @@ void validate(const MoeFfn& op) {
     check.refuse("parts of a shared expert are given, but shared_gate is missing");
   }
   if (!op.next.weight.defined() && op.next.out.defined()) check.refuse("normed is given, but norm_weight is missing");
+  // Expert outputs keep the range of f32 until they are summed: f16 would overflow at 65504.
+  constexpr DType kWide[] = {DType::f32, DType::bf16};
+  check.tensor("expert_out", op.expert_out, kWide, {kAny, op.x.dim(1)});
+  check.optional("shared_out", op.shared_out, kF32, {op.x.dim(0), op.x.dim(1)});
   const MoeFfnSequence ops = sequence_of(op);
   validate(ops.route);
   validate(ops.group);

@@ -11,6 +11,7 @@ void validate(const MoeGateUp& op) {
   const Check check(op);
   check.tensor("x", op.x, kFloat, {kAny, kAny});
   check.tensor("gate", op.gate, kWeight, {kAny, kAny, op.x.dim(1)});
+  check.between("the number of experts", op.gate.dim(0), 0, kMaxExperts);
   check.tensor("up", op.up, kWeight, {op.gate.dim(0), op.gate.dim(1), op.x.dim(1)});
   check.between("top_k", op.top_k, 1, 1 << 20);
   check.pairs(op.x.dim(0), op.top_k);

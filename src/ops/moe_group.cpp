@@ -24,7 +24,7 @@ void check_grouping(const Check& check, const Tensor& experts, const Tensor& liv
   check.tensor("experts", experts, kI32, {kAny, kAny});
   check.pairs(experts.dim(0), experts.dim(1));
   check.optional("live", live, kI32, {1});
-  check.between("n_experts", n_experts, 1, 1 << 20);
+  check.between("n_experts", n_experts, 1, kMaxExperts);
 }
 
 void validate(const MoeGroup& op) {

@@ -100,6 +100,7 @@ void validate(const MoeMatmul& op) {
   const Check check(op);
   check.tensor("x", op.x, kFloat, {kAny, kAny, kAny});
   check.tensor("w", op.w, kWeight, {kAny, kAny, kAny});
+  check.between("the number of experts", op.w.dim(0), 0, kMaxExperts);
   check.tensor("out", op.out, kFloat, {op.x.dim(0), kAny, op.w.dim(1)});
   const std::int64_t top_k = op.out.dim(1);
   check.pairs(op.x.dim(0), top_k);

@@ -57,32 +57,32 @@ struct MoeMatmul {
     using enum Role;
     v.tensor(in, "x", op.x);
     v.tensor(weight, "w", op.w);
-    std::visit([&](auto& rows) { visit_rows(rows, v); }, op.rows);
+    std::visit([&](auto& form) { visit_rows(form, v); }, op.rows);
     v.tensor(Role::out, "out", op.out);
   }
 
  private:
   template <class AnyRows, class Visitor>
-  static void visit_rows(AnyRows& rows, Visitor& v) {
+  static void visit_rows(AnyRows& form, Visitor& v) {
     using enum Role;
     using Form = std::remove_const_t<AnyRows>;
     v.param("form", Form::kForm);
     if constexpr (std::is_same_v<Form, GroupedRows>) {
-      v.tensor(in, "offsets", rows.offsets);
-      v.tensor(in, "row_pair", rows.row_pair);
+      v.tensor(in, "offsets", form.offsets);
+      v.tensor(in, "row_pair", form.row_pair);
     } else if constexpr (std::is_same_v<Form, ListedRows>) {
-      v.tensor(in, "ids", rows.ids);
-      v.tensor(in, "tpe", rows.tpe);
-      v.tensor(in, "grid", rows.grid);
-      v.param("nr0", rows.nr0);
-      v.param("nr1", rows.nr1);
+      v.tensor(in, "ids", form.ids);
+      v.tensor(in, "tpe", form.tpe);
+      v.tensor(in, "grid", form.grid);
+      v.param("nr0", form.nr0);
+      v.param("nr1", form.nr1);
     } else {
-      v.tensor(in, "sorted_ids", rows.blocks.sorted_ids);
-      v.tensor(in, "block_expert", rows.blocks.block_expert);
-      v.tensor(in, "n_padded", rows.blocks.n_padded);
-      v.param("block_size", rows.block_size);
-      v.param("ids", name(rows.ids));
-      v.tensor(in, "row_pair", rows.row_pair);
+      v.tensor(in, "sorted_ids", form.blocks.sorted_ids);
+      v.tensor(in, "block_expert", form.blocks.block_expert);
+      v.tensor(in, "n_padded", form.blocks.n_padded);
+      v.param("block_size", form.block_size);
+      v.param("ids", name(form.ids));
+      v.tensor(in, "row_pair", form.row_pair);
     }
   }
 };

@@ -17,7 +17,9 @@ void copy_padded(const Tensor& from, const Tensor& to, std::int64_t padding) {
 void validate(const MoeRoutingUpload& op) {
   const Check check(op);
   if (op.from_blocks.sorted_ids.defined()) {
-    if (op.from.experts.defined()) check.refuse("a routing and an aligned triple were given: one at a time");
+    if (op.from.experts.defined() || op.from.weights.defined() || op.to.experts.defined() || op.to.weights.defined()) {
+      check.refuse("a routing and an aligned triple were given: one at a time");
+    }
     const AlignedBlocks& from = op.from_blocks;
     const AlignedBlocks& to = op.to_blocks;
     check.tensor("from_sorted_ids", from.sorted_ids, kI32, {kAny});
@@ -38,6 +40,11 @@ void validate(const MoeRoutingUpload& op) {
     }
     return;
   }
+  for (const AlignedBlocks& blocks : {op.from_blocks, op.to_blocks}) {
+    if (blocks.sorted_ids.defined() || blocks.block_expert.defined() || blocks.n_padded.defined()) {
+      check.refuse("a routing and parts of an aligned triple were given: one at a time");
+    }
+  }
   check.tensor("from_experts", op.from.experts, kI32, {kAny, kAny});
   const std::int64_t n_tokens = op.from.experts.dim(0);
   const std::int64_t top_k = op.from.experts.dim(1);
@@ -57,7 +64,7 @@ void reference(const MoeRoutingUpload& op) {
   for (std::int64_t t = 0; t < op.from.experts.dim(0); ++t) {
     for (std::int64_t s = 0; s < op.from.experts.dim(1); ++s) {
       store_i32(op.to.experts, {t, s}, load_i32(op.from.experts, {t, s}));
-      store(op.to.weights, {t, s}, static_cast<double>(load(op.from.weights, {t, s})));
+      store_i32(op.to.weights, {t, s}, load_i32(op.from.weights, {t, s}));  // the bits, NaN payloads included
     }
   }
 }

@@ -18,8 +18,12 @@ Profile Profile::to_file(const std::filesystem::path& path) {
 
 void Profile::op_event(const Op& op, std::string_view backend, double microseconds) {
   const Cost cost = cost_of(op);
-  const nlohmann::ordered_json event = {{"event", "op"},       {"op", op_name(op)},   {"backend", backend},
-                                        {"bytes", cost.bytes}, {"flops", cost.flops}, {"us", microseconds}};
+  const nlohmann::ordered_json event = {{"event", "op"},
+                                        {"op", op_name(op)},
+                                        {"backend", backend},
+                                        {"bytes", static_cast<std::int64_t>(cost.bytes)},
+                                        {"flops", static_cast<std::int64_t>(cost.flops)},
+                                        {"us", microseconds}};
   sink_(event.dump());
 }
 

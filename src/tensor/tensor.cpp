@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -99,8 +101,11 @@ std::string fault_of_view(const Tensor& t) {
   if (t.byte_offset % info.alignment != 0) {
     return fmt::format("starts at byte {}, which is not a multiple of {}", t.byte_offset, info.alignment);
   }
-  // The last byte, with every step checked; a 1-long dimension's stride is never walked.
-  auto end = checked_add(t.byte_offset, empty ? std::int64_t{0} : row_bytes(t));
+  // The number of elements and the last byte, with every step checked; a 1-long dimension's stride is never walked.
+  std::optional<std::int64_t> elements = 1;
+  for (const std::int64_t d : t.shape()) elements = elements && !empty ? checked_mul(*elements, d) : elements;
+  const auto row = checked_mul(t.inner() / info.per_block, info.bytes);
+  auto end = row ? checked_add(t.byte_offset, empty ? std::int64_t{0} : *row) : std::nullopt;
   for (int i = 0; i + 1 < t.rank && !empty; ++i) {
     if (t.dim(i) == 1) continue;
     if (t.stride(i) < 0 || t.stride(i) % info.alignment != 0) {
@@ -109,7 +114,7 @@ std::string fault_of_view(const Tensor& t) {
     const auto reach = checked_mul(t.dim(i) - 1, t.stride(i));
     end = end && reach ? checked_add(*end, *reach) : std::nullopt;
   }
-  if (!end) return fmt::format("is {}: its size overflows", shape_text(t.shape()));
+  if (!end || !elements) return fmt::format("is {}: its size overflows", shape_text(t.shape()));
   if (*end > t.buffer->bytes()) {
     return fmt::format("is {} of {} and ends at byte {} of a buffer of {}", shape_text(t.shape()), info.name, *end,
                        t.buffer->bytes());

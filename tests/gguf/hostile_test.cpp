@@ -56,8 +56,8 @@ std::vector<Bad> bad_preambles() {
       {"-1 tensors", build({.n_tensors = kHuge}), "tensors"},
       {"2^40 tensors", build({.n_tensors = 1ULL << 40}), "tensors"},
       {"2^63 tensors", build({.n_tensors = 1ULL << 63}), "tensors"},
-      {"2^20 + 1 tensors", build({.n_tensors = (1ULL << 20) + 1}), "at most 1048576"},
-      {"2^20 tensors in a small file", build({.n_tensors = 1ULL << 20}), "truncated or corrupt"},
+      {"2^17 + 1 tensors", build({.n_tensors = (1ULL << 17) + 1}), "at most 131072"},
+      {"2^17 tensors in a small file", build({.n_tensors = 1ULL << 17}), "truncated or corrupt"},
       {"-1 keys", build({.n_keys = kHuge}), "keys"},
       {"2^40 keys", build({.n_keys = 1ULL << 40}), "keys"},
       {"65537 keys", build({.n_keys = 65'537}), "at most 65536"},
@@ -355,7 +355,7 @@ TEST(Hostile, SparseClaims) {
       {"array of 8 GiB", with_key(key("a", 9, array(0, 8ULL << 30, ""))), "key 'a'"},
       {"2^30 strings", with_key(key("a", 9, array(8, 1ULL << 30, ""))), "key 'a'"},
       {"65536 keys of nothing", build({.n_keys = 65'536}), "key 1 of 65536: the key is empty"},
-      {"2^20 tensors of nothing", build({.n_tensors = 1 << 20}), "tensor 1 of 1048576"},
+      {"2^17 tensors of nothing", build({.n_tensors = 1 << 17}), "tensor 1 of 131072"},
   };
   const long before = peak_rss_kib();
   for (const Bad& bad : table) {

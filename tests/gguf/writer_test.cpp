@@ -144,6 +144,18 @@ TEST(Writer, ByteForByte) {
   EXPECT_EQ(read_all(dir / "tiny.gguf"), wanted);
 }
 
+TEST(Writer, Version2) {
+  const TempDir dir;
+  const auto path = dir / "m.gguf";
+  Writer writer(path, {.version = 2});
+  writer.add("k", std::uint32_t{7});
+  writer.finish();
+  EXPECT_EQ(File::open(path).version(), 2U);
+  EXPECT_EQ(File::open(path).find("k")->as_u64(), 7U);
+  EXPECT_THROW(Writer(path, {.version = 1}), Error);
+  EXPECT_THROW(Writer(path, {.version = 4}), Error);
+}
+
 TEST(Writer, SplitSet) {
   const TempDir dir;
   for (const bool ending : {true, false}) {

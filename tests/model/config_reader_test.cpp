@@ -65,8 +65,8 @@ TEST(ConfigReader, FamiliesDifferWhereTheyShould) {
   EXPECT_EQ(olmoe.attention.qk_norm, QkNorm::full_width);
   EXPECT_EQ(mixtral.attention.qk_norm, QkNorm::none);
   EXPECT_TRUE(qwen2.attention.qkv_bias);
-  EXPECT_EQ(qwen3.rope.pairs, RopePairs::halves);
-  EXPECT_EQ(mixtral.rope.pairs, RopePairs::adjacent);
+  EXPECT_EQ(qwen3.rope.style, RopeStyle::neox);
+  EXPECT_EQ(mixtral.rope.style, RopeStyle::interleaved);
 }
 
 TEST(ConfigReader, Defaults) {

@@ -175,7 +175,7 @@ TEST(TokenizerCheck, RefusesBadSpecialTokensFlagsAndTemplates) {
 TEST(TokenizerCheck, LongListsAreLinear) {
   constexpr int kTokens = 1'000'000;
   Strings list;
-  for (int i = 0; i < kTokens; ++i) list.push_back("t" + std::to_string(i));
+  for (int i = 0; i < kTokens; ++i) list.push_back(std::string("t").append(std::to_string(i)));
   ModelFixture vocabulary;
   vocabulary.set("tokenizer.ggml.model", std::string("gpt2"));
   vocabulary.set("tokenizer.ggml.tokens", list);

@@ -133,11 +133,12 @@ TEST(Attention, GivesATokenWithoutASequenceZeros) {
 
 TEST(Attention, SkipsAPositionWhosePageIsOutOfRange) {
   Host b(1, Layout::padded);
-  // Pages of one position; of five pages the second, fourth and fifth cannot be found, and position 5 has none at all.
+  // Pages of one position; of five pages the second, fourth and fifth cannot be found, and position 5 has none at all. The
+  // view is a part of larger tensors, where every index one past its end would find something.
   const Attention op{.q = b.f32({1, 1, 1}, {1}),
-                     .kv = {.k = b.f32({2, 1, 1, 1}, {0, 0}),
-                            .v = b.f32({2, 1, 1, 1}, {10, 30}),
-                            .pages = b.i32({1, 5}, {0, -1, 1, 2, INT32_MAX})},
+                     .kv = {.k = slice(b.f32({4, 1, 1, 1}, {0, 0, 0, 0}), 0, 1, 2),
+                            .v = slice(b.f32({4, 1, 1, 1}, {1e6F, 10, 30, 1e6F}), 0, 1, 2),
+                            .pages = slice(b.i32({1, 6}, {0, -1, 1, 2, INT32_MAX, 0}), 1, 0, 5)},
                      .lengths = b.i32({1}, {6}),
                      .seqs = b.i32({1}, {0}),
                      .positions = b.i32({1}, {5}),

@@ -75,6 +75,17 @@ TEST(MoeMatmul, SkipsWhateverIsNoPair) {
   EXPECT_EQ(slots(blocks(4, 2)), std::pair(true, false)) << "nor has it here";
 }
 
+TEST(MoeMatmul, APairUnderTwoExpertsGetsTheProductOfOneOfThem) {
+  Host host;
+  const MoeMatmul op{.x = host.f32({1, 1, 1}, {3}),
+                     .w = host.f32({2, 1, 1}, {1, 10}),
+                     .rows = ListedRows{.ids = host.i32({2, 1}, {0, 0}), .tpe = host.i32({2}, {1, 1})},
+                     .out = host.out_f32({1, 1, 1})};
+  run(op);
+  const float out = floats_of(op.out)[0];
+  EXPECT_TRUE(out == 3 || out == 30) << out;
+}
+
 TEST(MoeMatmul, AnIndirectLaunchCoversWhatItsGridSays) {
   Host host;
   // Expert 0 serves pairs 0, 1 and 2, expert 1 serves pair 3. One column block is 2 columns, one row block 1 row.

@@ -165,6 +165,23 @@ TEST(MoeRoute, NoBiasLiftsAnExpertWithoutALogit) {
   }
 }
 
+TEST(MoeRoute, NanAndPlusInfinityInARankCountAsInALogit) {
+  const RoutingRule rule{.top_k = 3, .score = Score::sigmoid};
+  // Expert 2 ranks last though its logit is the best; its weight is sigmoid(9) all the same.
+  const Routed nan = route(rule, {0, 1, 9}, {.bias = {0, 0, kNan}});
+  EXPECT_EQ(nan.experts, (Experts{1, 0, 2}));
+  EXPECT_NEAR(nan.weights[2], 0.99987661F, 1e-6F);
+  // Both infinities are the largest float, and so is a sum of two of those: ties, to the lower index.
+  EXPECT_EQ(route(rule, {0, 5, 1}, {.bias = {0, kInf, FLT_MAX}}).experts, (Experts{1, 2, 0}));
+  EXPECT_EQ(route(rule, {0, 1, 5}, {.bias = {0, FLT_MAX, kInf}}).experts, (Experts{1, 2, 0}));
+  const RoutingRule sums{.top_k = 1,
+                         .score = Score::softmax_after_top_k,
+                         .n_groups = 2,
+                         .top_groups = 1,
+                         .group_score = GroupScore::sum_of_two};
+  EXPECT_EQ(route(sums, {FLT_MAX, 0, FLT_MAX, FLT_MAX}).experts, (Experts{0}));
+}
+
 TEST(MoeRoute, ARowWithoutAUsableLogitTakesTheFirstExpertsAlike) {
   for (const bool renormalize : {false, true}) {
     for (const Score score : {Score::softmax, Score::softmax_after_top_k, Score::sigmoid, Score::sqrt_softplus}) {

@@ -55,6 +55,21 @@ TEST(MoeSharedExpert, RoundsHiddenToItsType) {
   EXPECT_EQ(floats_of(op.out), (std::vector<float>{5.28125F, -10.5625F}));
 }
 
+TEST(MoeSharedExpert, RoundsTheProductToF32BeforeTheSigmoidGate) {
+  Host host;
+  // hidden is silu(64) / 64 = 1 twice, y is 1 + 2^-24: in f32 a tie, to 1. Times 3/4 unrounded it would come out above 3/4.
+  const MoeSharedExpert op{.x = host.f32({1, 1}, {1}),
+                           .gate = host.f32({2, 1}, {64, 64}),
+                           .up = host.f32({2, 1}, {1.0F / 64, 1.0F / 64}),
+                           .down = host.f32({1, 2}, {1, 0x1p-24F}),
+                           .gate_inp = host.f32({1}, {std::log(3.0F)}),
+                           .hidden = host.out_f32({1, 2}),
+                           .out = host.out_f32({1, 1})};
+  run(op);
+  EXPECT_EQ(floats_of(op.hidden), (std::vector<float>{1, 1}));
+  EXPECT_EQ(floats_of(op.out), (std::vector<float>{0.75F}));
+}
+
 TEST(MoeSharedExpert, LeavesTokensPastLiveAlone) {
   Host host(4);
   MoeSharedExpert op{.x = host.values(DType::f32, {3, 4}),

@@ -176,6 +176,23 @@ TEST(SiluMulRefuses, AnOutputThatIsPartOfAnInputButNotAllOfIt) {
   expect_refusal(op, "silu_mul: out is written and overlaps up");
 }
 
+// Waits for checked arithmetic in the tensor's view: such sizes wrap around today and are accepted.
+TEST(SiluMulRefuses, SizesThatOverflow) {
+  Host host;
+  for (const int power : {61, 62}) {
+    SiluMul op{.gate = host.f32({4}, kGate), .up = host.f32({4}, kUp), .out = host.out_f32({4})};
+    for (Tensor* t : {&op.gate, &op.up, &op.out}) t->dims[0] = std::int64_t{1} << power;  // as bytes: 2^63, 2^64
+    expect_refusal(op, "its size overflows");
+  }
+  SiluMul op{.gate = host.f32({1, 1, 1}, {1}), .up = host.f32({1, 1, 1}, {1}), .out = host.out_f32({1, 1, 1})};
+  for (Tensor* t : {&op.gate, &op.up, &op.out}) {
+    *t = repeated(*t, std::int64_t{1} << 32);
+    t->dims[1] = std::int64_t{1} << 32;  // 2^64 elements, all the same one
+    t->strides[1] = 0;
+  }
+  expect_refusal(op, "its size overflows");
+}
+
 TEST(SiluMulRefuses, WrongTypesAndShapes) {
   Host host;
   const auto apart = [&](auto edit, const std::string& text) {

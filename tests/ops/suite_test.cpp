@@ -29,7 +29,7 @@ std::vector<std::string> op_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OpSuite, testing::ValuesIn(op_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, OpSuite, testing::ValuesIn(op_names()), [](const auto& op) { return op.param; });
 
 TEST(Cases, CoverEveryOpOfTheContract) {
   std::set<std::string> in_contract;

@@ -78,11 +78,19 @@ void gated_row(const ProductRow& row, const Tensor& gate, const Tensor& up, Acti
   }
 }
 
+// Packed rows of expert e, held to what there is, as the ops hold them.
+std::int64_t first_row(const Tensor& offsets, std::int64_t e) {
+  return std::max<std::int64_t>(load_i32(offsets, {e}), 0);
+}
+std::int64_t last_row(const Tensor& offsets, std::int64_t e, std::int64_t n_rows) {
+  return std::min<std::int64_t>(load_i32(offsets, {e + 1}), n_rows);
+}
+
 Errors gate_up_errors(const MoeGateUp& op, const Arithmetic& a) {
   const std::int64_t d_ff = op.out.dim(1);
   Errors errors(at(op.out.dim(0) * d_ff), 0.0);
   for (std::int64_t e = 0; e < op.gate.dim(0); ++e) {
-    for (std::int64_t r = load_i32(op.offsets, {e}); r < load_i32(op.offsets, {e + 1}); ++r) {
+    for (std::int64_t r = first_row(op.offsets, e); r < last_row(op.offsets, e, op.out.dim(0)); ++r) {
       const std::int64_t pair = load_i32(op.row_pair, {r});
       if (pair < 0 || pair >= op.row_pair.dim(0)) continue;
       gated_row(exact_row(load_row(op.x, {pair / op.top_k}), a), select_outer(op.gate, e), select_outer(op.up, e),
@@ -98,7 +106,7 @@ Errors down_errors(const MoeDown& op, const Errors& x_errors, const Arithmetic& 
   Errors errors(at(op.out.dim(0) * d_model), 0.0);
   for (std::int64_t e = 0; e < op.down.dim(0); ++e) {
     const Tensor w = select_outer(op.down, e);
-    for (std::int64_t r = load_i32(op.offsets, {e}); r < load_i32(op.offsets, {e + 1}); ++r) {
+    for (std::int64_t r = first_row(op.offsets, e); r < last_row(op.offsets, e, op.out.dim(0)); ++r) {
       ProductRow row = exact_row(load_row(op.x, {r}), a);
       for (std::size_t k = 0; k < row.dx.size() && !x_errors.empty(); ++k)
         row.dx[k] += x_errors[at(r) * row.dx.size() + k];
@@ -349,8 +357,7 @@ Bounds bounds(const Attention& op, const Arithmetic& a) {
   Errors errors(at(element_count(op.out)), 0.0);
   for (std::int64_t t = 0; t < live_rows(op.live, op.q.dim(0)); ++t) {
     const std::int64_t seq = load_i32(op.seqs, {t});
-    const std::int64_t length = seq >= 0 && seq < op.lengths.dim(0) ? load_i32(op.lengths, {seq}) : 0;
-    const std::int64_t end = std::min<std::int64_t>(load_i32(op.positions, {t}) + std::int64_t{1}, length);
+    const std::int64_t end = visible_end(op, t);
     for (std::int64_t h = 0; h < n_heads; ++h) {
       const ProductRow q = exact_row(load_row(op.q, {t, h}), a);
       const std::int64_t kv_head = h / (n_heads / op.kv.n_kv_heads());

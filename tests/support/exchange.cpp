@@ -1,6 +1,7 @@
 #include "support/exchange.h"
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -137,7 +138,7 @@ Answers Answers::parse(std::string_view bytes, std::string_view source) {
 
 Answers Answers::from_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::io, "{}: cannot be opened", path);
+  if (!file || !std::filesystem::is_regular_file(path)) fail(ErrorCode::io, "{}: cannot be opened as a file", path);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) fail(ErrorCode::io, "{}: cannot be read", path);
   return parse(bytes, path);

@@ -1,5 +1,7 @@
 #include "support/suite.h"
 
+#include <algorithm>
+
 #include "backends/ref/ref_device.h"
 #include "base/fail.h"
 #include "support/execute.h"
@@ -7,20 +9,22 @@
 namespace conclave::test {
 namespace {
 
+constexpr std::size_t kMaxFailures = 1000;  // kept as text; all are counted
+
 struct NamedSpec {
   CaseSpec spec;
   bool listed;
 };
 
-std::vector<NamedSpec> specs_of(const OpCases& cases, const SuiteOptions& options) {
-  std::vector<NamedSpec> specs;
+// Calls visit(spec) for the listed cases, then for the random ones, which are made one at a time: there may be any number.
+template <class Visit>
+void for_each_spec(const OpCases& cases, const SuiteOptions& options, Visit&& visit) {
   for (CaseSpec& spec : cases.list()) {
-    if (!options.small_only || spec.small) specs.push_back({std::move(spec), true});
+    if (!options.small_only || spec.small) visit(NamedSpec{std::move(spec), true});
   }
   for (std::int64_t i = 0; i < options.random && !options.small_only; ++i) {
-    specs.push_back({random_spec(cases, options.seed, i), false});
+    visit(NamedSpec{random_spec(cases, options.seed, i), false});
   }
-  return specs;
 }
 
 std::vector<const OpCases*> chosen_ops(const SuiteOptions& options) {
@@ -28,7 +32,7 @@ std::vector<const OpCases*> chosen_ops(const SuiteOptions& options) {
   for (const OpCases& cases : all_op_cases()) {
     if (options.op.empty() || options.op == cases.op) chosen.push_back(&cases);
   }
-  if (chosen.empty()) fail(ErrorCode::invalid_argument, "there is no op '{}'", options.op);
+  check_op_name(options.op);
   return chosen;
 }
 
@@ -151,6 +155,12 @@ class Judge {
 
 }  // namespace
 
+void check_op_name(const std::string& op) {
+  const auto all = all_op_cases();
+  const bool known = std::any_of(all.begin(), all.end(), [&](const OpCases& cases) { return cases.op == op; });
+  if (!op.empty() && !known) fail(ErrorCode::invalid_argument, "there is no op '{}'", op);
+}
+
 std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,
                                 const std::function<void(const OpReport&)>& on_op) {
   Judge judge(device, options);
@@ -158,15 +168,17 @@ std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,
   for (const OpCases* cases : chosen_ops(options)) {
     OpReport report{.op = std::string(cases->op), .backend = std::string(device.name())};
     Comparison worst;
-    for (const NamedSpec& named : specs_of(*cases, options)) {
+    for_each_spec(*cases, options, [&](const NamedSpec& named) {
       ++report.cases;
       Comparison result = judge.judge(cases->op, named);
       if (!result.ok) {
         ++report.failed;
-        report.failures.push_back(fmt::format("{} [{}] {}", cases->op, named.spec.name, result.message));
+        if (report.failures.size() < kMaxFailures) {
+          report.failures.push_back(fmt::format("{} [{}] {}", cases->op, named.spec.name, result.message));
+        }
       }
       worst.include(result);
-    }
+    });
     report.worst = worst.worst;
     report.bound = worst.bound;
     if (on_op) on_op(report);
@@ -177,7 +189,7 @@ std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,
 
 void export_cases(const SuiteOptions& options, const std::function<void(const std::string& record)>& write) {
   for (const OpCases* cases : chosen_ops(options)) {
-    for (const NamedSpec& named : specs_of(*cases, options)) write(export_case(named.spec.make(Layout::dense)));
+    for_each_spec(*cases, options, [&](const NamedSpec& named) { write(export_case(named.spec.make(Layout::dense))); });
   }
 }
 

@@ -33,8 +33,11 @@ struct OpReport {
   std::int64_t failed = 0;
   double worst = 0;  // the error closest to its bound, and that bound
   double bound = 0;
-  std::vector<std::string> failures;  // one line each: case, tensor, element
+  std::vector<std::string> failures;  // one line each: case, tensor, element; the first thousand
 };
+
+// Throws an Error where `op` is neither empty nor the name of an op.
+void check_op_name(const std::string& op);
 
 // Throws an Error where options.op names no op.
 std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,

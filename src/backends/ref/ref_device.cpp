@@ -15,6 +15,7 @@ void print_to_stderr(const std::string& line) {
 }
 
 std::byte* place(const Buffer& buffer, std::int64_t offset, std::size_t bytes) {
+  if (buffer.host() == nullptr) fail(ErrorCode::invalid_argument, "the buffer is not in host memory");
   const auto size = static_cast<std::int64_t>(bytes);
   if (offset < 0 || size > buffer.bytes() || offset > buffer.bytes() - size) {
     fail(ErrorCode::invalid_argument, "{} bytes at {} are outside a buffer of {}", bytes, offset, buffer.bytes());

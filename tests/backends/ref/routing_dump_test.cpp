@@ -58,7 +58,7 @@ class RoutingDump : public testing::Test {
     run(op);
     dump.offer(op, profile);
   }
-  MoeDump dump(std::int64_t min_pairs = 0) {
+  MoeDump dump(std::int64_t min_pairs = 1) {
     return MoeDump(MoeDumpRequest{.min_pairs = min_pairs}, [this](const std::string& line) { lines_.push_back(line); });
   }
   json only_line() {
@@ -143,6 +143,7 @@ TEST_F(RoutingDump, OfAFusedOpLeavesDeadTokensOut) {
   MoeDump once = dump();
   MoeFfn op = ffn_op(host_, host_.f32({2, 3}, {5, 1, 9, 0, 8, 7}), 2);
   op.live = host_.live(1);
+  op.routing.experts = host_.i32({2, 2}, {1, 1, 1, 1});  // of an earlier step: the dead token's stay
   offer(once, op);
   const json line = only_line();
   EXPECT_EQ(line["pairs"], 4);
@@ -175,7 +176,7 @@ TEST_F(RoutingDump, StopsAt48IdsAnd32Blocks) {
 }
 
 TEST_F(RoutingDump, OfNoPairsIsEmpty) {
-  MoeDump once = dump();
+  MoeDump once = dump(0);
   offer(once, group_op(host_, host_.i32({0, 2}, {}), 4));
   const json line = only_line();
   EXPECT_EQ(line["pairs"], 0);
@@ -288,9 +289,9 @@ TEST_F(DumpEnvironment, AsksForNothingUnsetEmptyOrZero) {
 TEST_F(DumpEnvironment, AsksForADumpWithOne) {
   set("1", nullptr);
   ASSERT_TRUE(moe_dump_from_environment().has_value());
-  EXPECT_EQ(moe_dump_from_environment()->min_pairs, 0);
+  EXPECT_EQ(moe_dump_from_environment()->min_pairs, 1) << "an empty batch shows nothing";
   set("1", "");
-  EXPECT_EQ(moe_dump_from_environment()->min_pairs, 0);
+  EXPECT_EQ(moe_dump_from_environment()->min_pairs, 1);
   set("1", "4096");
   EXPECT_EQ(moe_dump_from_environment()->min_pairs, 4096);
 }

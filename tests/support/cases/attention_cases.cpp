@@ -1,5 +1,6 @@
 // Cases of the ops on the paged cache: attention and kv_write.
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "base/fail.h"
@@ -156,6 +157,14 @@ std::vector<CaseSpec> attention_cases() {
     }
   }
   list.add("sharp scores", [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 300); });
+  list.add("scores whose exponentials overflow f64",
+           [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 1e5); });
+  list.add("lengths and positions past the pages", [](CaseBuilder& b) {
+    auto op = std::get<Attention>(attention_op(b, {.lengths = {12}, .fresh = {2}}));
+    op.lengths = b.ints(DType::i32, {1}, {std::numeric_limits<std::int32_t>::max()});
+    op.positions = b.ints(DType::i32, {2}, {std::numeric_limits<std::int32_t>::max(), 5});
+    return Op(op);
+  });
   list.add("even scores", [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 0); });
   return list.take();
 }
@@ -176,6 +185,23 @@ std::vector<CaseSpec> kv_write_cases() {
       }
     }
   }
+  // Values half way between two levels, and a scale whose inverse has to be taken as the header says.
+  list.add("ties in q8_0", [](CaseBuilder& b) {
+    auto op = std::get<KvWrite>(kv_write_op(b, {.lengths = {3}, .fresh = {3}, .cache = DType::q8_0}));
+    std::vector<float> k;
+    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? 127.0F : static_cast<float>(i) - 15.5F);
+    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? -3.3F : 3.3F * (static_cast<float>(i) + 0.5F) / 127.0F);
+    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? 0.7F : 0.7F * (static_cast<float>(i) * 4 - 60.5F) / 127.0F);
+    op.k = b.floats(DType::f32, {3, 1, 32}, k);
+    return Op(op);
+  });
+  list.add("subnormals in q8_0", [](CaseBuilder& b) {
+    auto op = std::get<KvWrite>(kv_write_op(b, {.lengths = {3}, .fresh = {3}, .cache = DType::q8_0}));
+    std::vector<float> k;
+    for (int i = 0; i < 96; ++i) k.push_back(static_cast<float>(i - 48) * (i < 32 ? 1e-41F : i < 64 ? 1e-38F : 1e-36F));
+    op.k = b.floats(DType::f32, {3, 1, 32}, k);
+    return Op(op);
+  });
   list.add("NaN, infinities and zeros in q8_0", [](CaseBuilder& b) {
     auto op = std::get<KvWrite>(kv_write_op(b, {.lengths = {3}, .fresh = {3}, .cache = DType::q8_0}));
     std::vector<float> k(96, 0.0F);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "base/fail.h"
 #include "support/cases/op_cases.h"
@@ -11,7 +12,7 @@ Op route(CaseBuilder& b, const RouteShape& shape) {
   MoeRoute op = route_inputs(b, shape);
   op.out.experts = b.output(DType::i32, {shape.n_tokens, shape.rule.top_k});
   op.out.weights = b.output(DType::f32, {shape.n_tokens, shape.rule.top_k});
-  if (shape.counter) op.out.no_finite = b.ints(DType::i32, {1}, {40});
+  if (shape.counter) op.out.no_finite = b.ints(DType::i32, {1}, {shape.counter_start});
   return op;
 }
 
@@ -147,6 +148,11 @@ std::vector<CaseSpec> moe_route_cases() {
                    .out = {.experts = b.output(DType::i32, {1, 2}), .weights = b.output(DType::f32, {1, 2})}});
     });
   }
+  add("a counter that is full", {.n_tokens = 6,
+                                 .rule = {.top_k = 2},
+                                 .logits = Logits::hopeless,
+                                 .counter = true,
+                                 .counter_start = std::numeric_limits<std::int32_t>::max() - 1});
   // A masked expert adds nothing to its group's sum; minus infinity would throw the group out.
   list.add("a group with one masked expert", [](CaseBuilder& b) {
     return Op(MoeRoute{.logits = b.floats(DType::f32, {1, 4}, {-1.0F, -1.0F, 5.0F, -INFINITY}),

@@ -183,6 +183,53 @@ Op shared_op(CaseBuilder& b, const SharedShape& shape) {
   return op;
 }
 
+// What no honest op writes: ids that are no pairs, counts and offsets out of range. Each pair is named once at most, so that
+// the answer is one.
+Op with_nonsense(CaseBuilder& b, MoeMatmul op) {
+  const auto n_pairs = static_cast<std::int32_t>(op.out.dim(0) * op.out.dim(1));
+  const auto n_experts = static_cast<std::int32_t>(op.w.dim(0));
+  const auto junk = [&] {
+    return b.rng.pick(std::vector<std::int32_t>{-1, n_pairs, INT32_MIN, INT32_MAX, n_pairs + 7});
+  };
+  const auto mixed = [&](std::int64_t count, std::int32_t from) {  // every second entry a pair, counting up
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bool honest = i % 2 == 0 && from < n_pairs;
+      ids.push_back(honest ? from++ : junk());
+    }
+    return ids;
+  };
+  if (auto* rows = std::get_if<GroupedRows>(&op.rows)) {
+    rows->offsets = b.ints(DType::i32, {n_experts + 1}, {-5, 3, 3, 2, n_pairs + 100});
+    rows->row_pair = b.ints(DType::i32, {n_pairs}, mixed(n_pairs, 0));
+  } else if (auto* listed = std::get_if<ListedRows>(&op.rows)) {
+    const std::int64_t stride = listed->ids.dim(1);
+    std::vector<std::int32_t> ids;
+    for (std::int32_t e = 0; e < n_experts; ++e) {
+      for (const std::int32_t id : mixed(stride, e == 0 ? 0 : n_pairs)) ids.push_back(id);
+    }
+    listed->ids = b.ints(DType::i32, {n_experts, stride}, ids);
+    listed->tpe = b.ints(DType::i32, {n_experts}, {INT32_MAX, -1, static_cast<std::int32_t>(stride) + 1, INT32_MIN});
+  } else if (auto* blocks = std::get_if<BlockRows>(&op.rows)) {
+    const std::int64_t capacity = blocks->blocks.sorted_ids.dim(0);
+    const std::int64_t n_blocks = 3;  // fewer than n_padded asks for
+    blocks->blocks.sorted_ids = b.ints(DType::i32, {capacity}, mixed(capacity, 0));
+    blocks->blocks.block_expert = b.ints(DType::i32, {n_blocks}, {1, n_experts, -1});
+    blocks->blocks.n_padded = b.ints(DType::i32, {1}, {INT32_MAX});
+    if (blocks->ids == RowIds::packed) blocks->row_pair = b.ints(DType::i32, {n_pairs}, mixed(n_pairs, 0));
+  }
+  return op;
+}
+
+// Offsets that go down, below 0 and past the end.
+Tensor nonsense_offsets(CaseBuilder& b, std::int64_t n_experts, std::int64_t n_pairs) {
+  std::vector<std::int32_t> offsets;
+  for (std::int64_t e = 0; e <= n_experts; ++e) offsets.push_back(e % 2 == 0 ? -5 : 3);
+  offsets.back() = static_cast<std::int32_t>(n_pairs + 100);
+  offsets[offsets.size() - 2] = 5;
+  return b.ints(DType::i32, {n_experts + 1}, offsets);
+}
+
 ProductShape random_product(Rng& rng) {
   ProductShape shape{.routing = random_routing(rng, 20, 8)};
   shape.form = rng.pick(kForms);
@@ -227,6 +274,19 @@ std::vector<CaseSpec> moe_matmul_cases() {
       return matmul_op(b, {.form = Form::listed, .w = w, .n = 3, .k = 300, .slice_of_stack = true});
     });
   }
+  // An indirect grid that covers less than there is: the product stops there.
+  for (const std::vector<std::int32_t>& grid : {std::vector{1, 9, 4}, std::vector{9, 1, 4}, std::vector{9, 9, 2}}) {
+    list.add(fmt::format("a grid of [{}]", fmt::join(grid, ",")), [=](CaseBuilder& b) {
+      auto op = std::get<MoeMatmul>(matmul_op(
+          b, {.routing = {.n_tokens = 30, .top_k = 2, .n_experts = 4}, .form = Form::listed_indirect, .n = 9}));
+      std::get<ListedRows>(op.rows).grid = b.ints(DType::u32, {3}, grid);
+      return Op(op);
+    });
+  }
+  for (const Form form : kForms) {
+    list.add(fmt::format("{}, lists of nonsense", form_name(form)),
+             [=](CaseBuilder& b) { return with_nonsense(b, std::get<MoeMatmul>(matmul_op(b, {.form = form}))); });
+  }
   for (const DType x : kFloat) {
     for (const DType out : kFloat) {
       list.add(fmt::format("x {}, out {}", dtype_info(x).name, dtype_info(out).name),
@@ -246,6 +306,12 @@ std::vector<CaseSpec> moe_gate_up_cases() {
     list.add_small(fmt::format("weights {}", dtype_info(w).name),
                    [=](CaseBuilder& b) { return gate_up_op(b, {.w = w, .n = 4, .k = 40}, w, Activation::silu); });
   }
+  list.add("offsets and pairs of nonsense", [](CaseBuilder& b) {
+    auto op = std::get<MoeGateUp>(gate_up_op(b, {}, DType::f32, Activation::silu));
+    op.offsets = nonsense_offsets(b, op.gate.dim(0), op.out.dim(0));
+    op.row_pair = b.ints(DType::i32, {12}, {0, -1, 12, 3, INT32_MAX, 5, INT32_MIN, 7, 8, 9, 10, 11});
+    return Op(op);
+  });
   list.add("gate and up of different formats, slice of a stack", [](CaseBuilder& b) {
     return gate_up_op(b, {.w = DType::q4_k, .n = 3, .slice_of_stack = true}, DType::q6_k, Activation::silu);
   });
@@ -279,6 +345,11 @@ std::vector<CaseSpec> moe_down_cases() {
       });
     }
   }
+  list.add("offsets of nonsense", [](CaseBuilder& b) {
+    auto op = std::get<MoeDown>(down_op(b, {}));
+    op.offsets = nonsense_offsets(b, op.down.dim(0), op.out.dim(0));
+    return Op(op);
+  });
   list.add("activations of 1e6", [](CaseBuilder& b) { return down_op(b, {.n = 7, .k = 16}, 1e6); });
   return list.take();
 }

@@ -27,6 +27,7 @@ struct RouteShape {
   bool bias = false;
   bool expert_scale = false;
   bool counter = false;
+  std::int32_t counter_start = 40;
   std::optional<std::int64_t> live;
 };
 

@@ -58,6 +58,7 @@ struct RopeShape {
   float base = 10000.0F;
   float factor = 1.0F;
   std::int64_t last_position = 100;
+  std::int64_t original_context = 4096;  // yarn
   bool factors = false;
   float magnitude = 1.0F;
 };
@@ -71,7 +72,7 @@ Op rope_op(CaseBuilder& b, const RopeShape& shape) {
           .scaling = shape.scaling,
           .base = shape.base,
           .factor = shape.factor,
-          .original_context = shape.scaling == RopeScaling::yarn ? 4096 : 0,
+          .original_context = shape.scaling == RopeScaling::yarn ? shape.original_context : 0,
           .magnitude = shape.magnitude,
           .out = b.output(shape.out, dims)};
   if (shape.factors) {
@@ -242,6 +243,11 @@ std::vector<CaseSpec> rope_cases() {
                                 .last_position = 30000,
                                 .magnitude = 1.2079F});
     add("yarn, part of the head", {.d_head = 64, .n_rot = 32, .scaling = yarn, .factor = 2.0F});
+    // Where the ramp would start before the first pair, end after the last, or have no length.
+    add("yarn over a short context", {.scaling = yarn, .factor = 4.0F, .original_context = 20});
+    add("yarn over a vast context", {.scaling = yarn, .base = 50.0F, .factor = 4.0F, .original_context = 1LL << 38});
+    add("yarn with a step for a ramp", {.scaling = yarn, .factor = 4.0F, .original_context = 3});
+    add("own factors, linear", {.scaling = linear, .factor = 4.0F, .factors = true});
     add("own factors", {.base = 500000.0F, .factors = true});
     add("own factors and yarn", {.scaling = yarn, .factor = 4.0F, .factors = true});
   }
