@@ -27,6 +27,7 @@ void attend(const Attention& op, std::int64_t t, std::int64_t head, const std::v
   const std::int64_t kv_head = head / (op.q.dim(1) / op.kv.n_kv_heads());
   const std::vector<float> query = load_row(op.q, {t, head});
   std::vector<double> scores;
+  scores.reserve(places.size());
   for (const KvPlace& at : places) {
     scores.push_back(static_cast<double>(op.scale) * dot(query, load_row(op.kv.k, {at.page, at.slot, kv_head})));
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "ops/op.h"
@@ -13,7 +12,7 @@ namespace conclave {
 class Program {
  public:
   std::span<const Op> ops() const { return ops_; }
-  void record(Op op) { ops_.push_back(std::move(op)); }
+  void record(const Op& op) { ops_.push_back(op); }
 
   void embed(const Embed& op) { record(op); }
   void rms_norm(const RmsNorm& op) { record(op); }

@@ -21,10 +21,9 @@ GateUpViews gate_up_views(const SiluMul& op) {
   const int plane = both.rank - 3;
   const auto half = [&](std::int64_t which) {
     Tensor t = slice(both, plane, which, 1);
-    for (int i = plane; i + 1 < t.rank; ++i) {
-      t.dims[static_cast<std::size_t>(i)] = t.dims[static_cast<std::size_t>(i + 1)];
-      t.strides[static_cast<std::size_t>(i)] = t.strides[static_cast<std::size_t>(i + 1)];
-    }
+    const auto from = static_cast<std::size_t>(plane);
+    std::copy(t.dims.begin() + from + 1, t.dims.end(), t.dims.begin() + from);
+    std::copy(t.strides.begin() + from + 1, t.strides.end(), t.strides.begin() + from);
     --t.rank;
     return t;
   };

@@ -42,7 +42,7 @@ class CaseBuilder {
   Tensor live(std::int64_t count) { return ints(DType::i32, {1}, {static_cast<std::int32_t>(count)}); }
 
   // The op's tensors so far become the case's.
-  Case finish(std::string name, Op op) { return {std::move(name), std::move(op), std::move(buffers_)}; }
+  Case finish(std::string name, const Op& op) { return {std::move(name), op, std::move(buffers_)}; }
 
  private:
   Tensor allocate(DType type, const Dims& dims);
@@ -61,8 +61,8 @@ struct CaseSpec {
 
   Case make(Layout layout) const {
     CaseBuilder builder(seed, layout);
-    Op op = build(builder);
-    return builder.finish(name, std::move(op));
+    const Op op = build(builder);
+    return builder.finish(name, op);
   }
 };
 
