@@ -49,7 +49,10 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("conclave runs mixture-of-experts models from GGUF files.", "conclave");
+  CLI::App app(
+      "conclave: mixture-of-experts models from GGUF files. It inspects them and checks its own ops; running them "
+      "comes next.",
+      "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
   app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");

@@ -119,7 +119,7 @@ int selftest(SelftestArguments arguments) {
 
 void add_selftest(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<SelftestArguments>();
-  CLI::App* command = app.add_subcommand("selftest", "Check every op of every backend on this machine");
+  CLI::App* command = app.add_subcommand("selftest", "check every op of every backend on this machine");
   command->add_option("--device,--backend", arguments->device, "ref, or all (the default)");
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");
   command->add_option("--seed", arguments->suite.seed, "of the random cases (1)")->check(whole_number(kMaxSeed));

@@ -185,13 +185,16 @@ std::vector<CaseSpec> kv_write_cases() {
       }
     }
   }
-  // Values half way between two levels, and a scale whose inverse has to be taken as the header says.
+  // Values half way between two levels; and a largest value where 1 / (largest / 127) and 127 / largest are not the same
+  // number, so that half of these values are rounded to another level with the latter.
   list.add("ties in q8_0", [](CaseBuilder& b) {
     auto op = std::get<KvWrite>(kv_write_op(b, {.lengths = {3}, .fresh = {3}, .cache = DType::q8_0}));
+    const float largest = 0x1.fac2dap+1F;
+    const auto step = static_cast<double>(largest / 127.0F);
     std::vector<float> k;
     for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? 127.0F : static_cast<float>(i) - 15.5F);
-    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? -3.3F : 3.3F * (static_cast<float>(i) + 0.5F) / 127.0F);
-    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? 0.7F : 0.7F * (static_cast<float>(i) * 4 - 60.5F) / 127.0F);
+    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? largest : static_cast<float>((i + 0.5) * step));
+    for (int i = 0; i < 32; ++i) k.push_back(i == 0 ? -largest : static_cast<float>((60.5 - i) * step));
     op.k = b.floats(DType::f32, {3, 1, 32}, k);
     return Op(op);
   });

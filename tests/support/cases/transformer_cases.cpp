@@ -59,6 +59,7 @@ struct RopeShape {
   float factor = 1.0F;
   std::int64_t last_position = 100;
   std::int64_t original_context = 4096;  // yarn
+  float beta_slow = 1.0F;                // yarn
   bool factors = false;
   float magnitude = 1.0F;
 };
@@ -73,6 +74,7 @@ Op rope_op(CaseBuilder& b, const RopeShape& shape) {
           .base = shape.base,
           .factor = shape.factor,
           .original_context = shape.scaling == RopeScaling::yarn ? shape.original_context : 0,
+          .beta_slow = shape.beta_slow,
           .magnitude = shape.magnitude,
           .out = b.output(shape.out, dims)};
   if (shape.factors) {
@@ -246,6 +248,7 @@ std::vector<CaseSpec> rope_cases() {
     // Where the ramp would start before the first pair, end after the last, or have no length.
     add("yarn over a short context", {.scaling = yarn, .factor = 4.0F, .original_context = 20});
     add("yarn over a vast context", {.scaling = yarn, .base = 50.0F, .factor = 4.0F, .original_context = 1LL << 38});
+    add("yarn with a ramp past the last pair", {.scaling = yarn, .factor = 4.0F, .beta_slow = 1e-6F});
     add("yarn with a step for a ramp", {.scaling = yarn, .factor = 4.0F, .original_context = 3});
     add("own factors, linear", {.scaling = linear, .factor = 4.0F, .factors = true});
     add("own factors", {.base = 500000.0F, .factors = true});
