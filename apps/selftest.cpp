@@ -69,7 +69,7 @@ std::string table_line(const test::OpReport& report) {
   constexpr std::size_t kShown = 5;
   for (std::size_t i = 0; i < report.failures.size() && i < kShown; ++i)
     text += fmt::format("    {}\n", report.failures[i]);
-  if (report.failures.size() > kShown) text += fmt::format("    and {} more\n", report.failures.size() - kShown);
+  if (report.failures.size() > kShown) text += fmt::format("    and {} more\n", report.failed - std::int64_t{kShown});
   return text;
 }
 
@@ -81,6 +81,7 @@ void export_to(const std::string& path, const test::SuiteOptions& options) {
 }
 
 int selftest(SelftestArguments arguments) {
+  test::check_op_name(arguments.suite.op);
   if (!arguments.export_path.empty()) {
     export_to(arguments.export_path, arguments.suite);
     return 0;
@@ -96,7 +97,6 @@ int selftest(SelftestArguments arguments) {
     arguments.suite.profile = &*profile;
   }
   const auto devices = devices_for(arguments.device);
-  test::check_op_name(arguments.suite.op);
   if (!arguments.json) {
     print(fmt::format("seed {} ({} random cases per op; --seed repeats them)\n\n", arguments.suite.seed,
                       arguments.suite.random));

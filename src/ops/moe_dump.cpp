@@ -38,36 +38,28 @@ std::optional<Layout> layout_of(const MoeAlignBlocks& op) {
   return layout;
 }
 
-std::optional<Layout> layout_of(const MoeGroup& op) {
-  Layout layout{.kind = RowIds::pair, .pairs = op.out.row_pair.dim(0), .experts = op.n_experts};
-  for (std::int64_t e = 0; e < op.n_experts; ++e) {
-    for (std::int64_t r = load_i32(op.out.offsets, {e}); r < load_i32(op.out.offsets, {e + 1}); ++r) {
-      layout.ids.push_back(load_i32(op.out.row_pair, {r}));
-      layout.block_expert.push_back(static_cast<std::int32_t>(e));
-    }
+// Ops that group without blocks: a block of one row for every pair. What a fused op keeps in scratch may be anything, so the
+// pairs are grouped again here from the routing.
+Layout layout_of_groups(const Tensor& experts, const Tensor& live, std::int64_t n_experts) {
+  Layout layout{.kind = RowIds::pair, .pairs = experts.dim(0) * experts.dim(1), .experts = n_experts};
+  std::int32_t expert = 0;
+  for (const auto& pairs : pairs_of_experts(experts, live, n_experts)) {
+    layout.ids.insert(layout.ids.end(), pairs.begin(), pairs.end());
+    layout.block_expert.insert(layout.block_expert.end(), pairs.size(), expert++);
   }
   layout.padded = static_cast<std::int64_t>(layout.ids.size());
   return layout;
 }
 
+std::optional<Layout> layout_of(const MoeGroup& op) {
+  return layout_of_groups(op.experts, op.live, op.n_experts);
+}
+std::optional<Layout> layout_of(const MoeFfn& op) {
+  return layout_of_groups(op.routing.experts, op.live, op.logits.dim(1));
+}
 template <class Other>
 std::optional<Layout> layout_of(const Other&) {
   return std::nullopt;
-}
-// The groups a fused op made are scratch: the routing it wrote says the same, so it is grouped again here.
-std::optional<Layout> layout_of(const MoeFfn& op) {
-  const std::int64_t n_experts = op.logits.dim(1);
-  Layout layout{.kind = RowIds::pair, .pairs = op.routing.experts.dim(0) * op.rule.top_k, .experts = n_experts};
-  std::int32_t expert = 0;
-  for (const auto& pairs : pairs_of_experts(op.routing.experts, op.live, n_experts)) {
-    for (const std::int32_t pair : pairs) {
-      layout.ids.push_back(pair);
-      layout.block_expert.push_back(expert);
-    }
-    ++expert;
-  }
-  layout.padded = static_cast<std::int64_t>(layout.ids.size());
-  return layout;
 }
 
 std::vector<std::int32_t> first(const std::vector<std::int32_t>& list, std::size_t most) {
