@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "backends/ref/ref_device.h"
+#include "base/file_text.h"
+#include "devices.h"
 #include "ops/moe_dump.h"
 #include "ops/profile.h"
 #include "support/suite.h"
@@ -33,6 +35,7 @@ CLI::Validator whole_number(std::int64_t largest) {
 
 struct SelftestArguments {
   std::string device = "all";
+  int threads = 0;
   test::SuiteOptions suite;
   bool json = false;
   std::string export_path;
@@ -40,14 +43,29 @@ struct SelftestArguments {
   std::string profile_path;
 };
 
+// A backend and how it computes.
+struct Subject {
+  std::unique_ptr<Device> device;
+  test::Arithmetic arithmetic;
+  std::string kernels;  // the row of the kernel table, where a backend has several
+};
+
 // The backends of this machine.
-std::vector<std::unique_ptr<Device>> devices_for(const std::string& wanted) {
-  std::vector<std::unique_ptr<Device>> devices;
-  if (wanted == "all" || wanted == "auto" || wanted == "ref") {
-    devices.push_back(std::make_unique<RefDevice>(moe_dump_from_environment()));
+std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
+  const auto wants = [&](std::string_view name) { return arguments.device == name || arguments.device == "all"; };
+  std::vector<Subject> subjects;
+  if (wants("ref")) {
+    subjects.push_back({std::make_unique<RefDevice>(moe_dump_from_environment()), test::kReferenceArithmetic, ""});
   }
-  if (devices.empty()) fail(ErrorCode::invalid_argument, "there is no device '{}' here; there is: ref", wanted);
-  return devices;
+  if (wants("cpu") || arguments.device == "auto") {
+    auto cpu = make_cpu_device(arguments.threads);
+    const std::string kernels(cpu->kernels().name);
+    subjects.push_back({std::move(cpu), test::kInt8Arithmetic, kernels});
+  }
+  if (subjects.empty()) {
+    fail(ErrorCode::invalid_argument, "there is no device '{}' here; there are: ref, cpu", printable(arguments.device));
+  }
+  return subjects;
 }
 
 // JSON has no infinity: an element that is no number at all is off by the largest number there is.
@@ -55,16 +73,18 @@ double finite(double error) {
   return std::min(error, std::numeric_limits<double>::max());
 }
 
-std::string json_line(const test::OpReport& report) {
-  const nlohmann::ordered_json line = {
-      {"op", report.op},         {"backend", report.backend},     {"cases", report.cases},
-      {"failed", report.failed}, {"worst", finite(report.worst)}, {"bound", report.bound}};
+std::string json_line(const test::OpReport& report, const std::string& kernels) {
+  nlohmann::ordered_json line = {{"op", report.op}, {"backend", report.backend}};
+  if (!kernels.empty()) line["kernels"] = kernels;
+  line.update(nlohmann::ordered_json{
+      {"cases", report.cases}, {"failed", report.failed}, {"worst", finite(report.worst)}, {"bound", report.bound}});
   return line.dump() + "\n";
 }
 
-std::string table_line(const test::OpReport& report) {
+std::string table_line(const test::OpReport& report, const std::string& kernels) {
+  const std::string backend = report.backend + (kernels.empty() ? "" : " ") + kernels;
   const std::string error = report.worst > 0 ? fmt::format("{:.2e} of {:.2e}", report.worst, report.bound) : "exact";
-  std::string text = fmt::format("{:<27} {:<8} {:>6}   {:<22} {}\n", report.op, report.backend, report.cases, error,
+  std::string text = fmt::format("{:<27} {:<17} {:>6}   {:<22} {}\n", report.op, backend, report.cases, error,
                                  report.failed == 0 ? "ok" : fmt::format("{} FAILED", report.failed));
   constexpr std::size_t kShown = 5;
   for (std::size_t i = 0; i < report.failures.size() && i < kShown; ++i)
@@ -96,19 +116,20 @@ int selftest(SelftestArguments arguments) {
     profile = Profile::to_file(arguments.profile_path);
     arguments.suite.profile = &*profile;
   }
-  const auto devices = devices_for(arguments.device);
+  const auto subjects = subjects_for(arguments);
   if (!arguments.json) {
     print(fmt::format("seed {} ({} random cases per op; --seed repeats them)\n\n", arguments.suite.seed,
                       arguments.suite.random));
-    print(fmt::format("{:<27} {:<8} {:>6}   {:<22}\n", "op", "backend", "cases", "worst error, its bound"));
+    print(fmt::format("{:<27} {:<17} {:>6}   {:<22}\n", "op", "backend", "cases", "worst error, its bound"));
   }
   std::int64_t cases = 0;
   std::int64_t failed = 0;
-  for (const auto& device : devices) {
-    run_suite(*device, arguments.suite, [&](const test::OpReport& report) {
+  for (const Subject& subject : subjects) {
+    arguments.suite.arithmetic = subject.arithmetic;
+    run_suite(*subject.device, arguments.suite, [&](const test::OpReport& report) {
       cases += report.cases;
       failed += report.failed;
-      print(arguments.json ? json_line(report) : table_line(report));
+      print(arguments.json ? json_line(report, subject.kernels) : table_line(report, subject.kernels));
     });
   }
   if (!arguments.json) print(fmt::format("\n{} cases, {} failed\n", cases, failed));
@@ -120,7 +141,9 @@ int selftest(SelftestArguments arguments) {
 void add_selftest(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<SelftestArguments>();
   CLI::App* command = app.add_subcommand("selftest", "check every op of every backend on this machine");
-  command->add_option("--device,--backend", arguments->device, "ref, or all (the default)");
+  command->add_option("--device,--backend", arguments->device, "ref, cpu, or all (the default)");
+  command->add_option("-t,--threads", arguments->threads, "of the cpu device (the physical cores)")
+      ->check(whole_number(ThreadPool::kMaxThreads));
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");
   command->add_option("--seed", arguments->suite.seed, "of the random cases (1)")->check(whole_number(kMaxSeed));
   command->add_option("--random", arguments->suite.random, "random cases per op (20); as many as you like")

@@ -1,40 +1,13 @@
 #include "ops/kv_write.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "ops/check.h"
 #include "ops/host_access.h"
-#include "quant/q8_0.h"
+#include "ops/kv_block.h"
 
 namespace conclave {
 namespace {
-
-constexpr std::int64_t kBlock = 32;
-
-// The cache's own q8_0 encoder: plain rounding that every backend can repeat bit for bit, where src/quant/q8_0
-// searches.
-BlockQ8_0 encode_block(const float* x) {
-  float largest = 0;
-  bool finite = true;
-  for (int i = 0; i < kBlock; ++i) {
-    largest = std::max(largest, std::fabs(x[i]));
-    finite = finite && std::isfinite(x[i]);
-  }
-  BlockQ8_0 block{};
-  if (!finite) {
-    block.d = f32_to_f16(NAN);
-    return block;
-  }
-  const float d = largest / 127.0F;
-  const float inverse = d > 0 && std::isfinite(1.0F / d) ? 1.0F / d : 0.0F;
-  block.d = f32_to_f16(d);
-  for (int i = 0; i < kBlock; ++i) {
-    block.qs[i] = static_cast<std::int8_t>(std::clamp(std::nearbyintf(x[i] * inverse), -127.0F, 127.0F));
-  }
-  return block;
-}
 
 void put(const Tensor& pool, Index at, const std::vector<float>& row) {
   std::byte* to = row_address(pool, at);
@@ -42,8 +15,8 @@ void put(const Tensor& pool, Index at, const std::vector<float>& row) {
     encode(pool.dtype, row, {to, static_cast<std::size_t>(row_bytes(pool))});
     return;
   }
-  for (std::size_t i = 0; i < row.size(); i += kBlock, to += sizeof(BlockQ8_0)) {
-    const BlockQ8_0 block = encode_block(&row[i]);
+  for (std::size_t i = 0; i < row.size(); i += kKvBlock, to += sizeof(BlockQ8_0)) {
+    const BlockQ8_0 block = encode_kv_block(&row[i]);
     std::memcpy(to, &block, sizeof block);
   }
 }

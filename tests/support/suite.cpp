@@ -36,18 +36,11 @@ std::vector<const OpCases*> chosen_ops(const SuiteOptions& options) {
   return chosen;
 }
 
-bool is_integer_output(const Op& op, std::string_view name) {
+DType output_type(const Op& op, std::string_view name) {
   for (const Access& access : accesses(op)) {
-    if (access.name == name && writes(access.role)) return is_integer(access.tensor.dtype);
+    if (access.name == name && writes(access.role)) return access.tensor.dtype;
   }
-  return false;
-}
-
-bool is_16_bit(const Op& op, std::string_view name) {
-  for (const Access& access : accesses(op)) {
-    if (access.name == name && writes(access.role)) return dtype_info(access.tensor.dtype).bytes == 2;
-  }
-  return false;
+  CONCLAVE_CHECK(false, std::string(name));
 }
 
 template <class Element>
@@ -58,21 +51,32 @@ std::vector<Element> every(const std::vector<Element>& all, std::uint64_t stride
 }
 
 Comparison compare_output(const Op& op, std::string_view name, const std::vector<std::uint32_t>& got,
-                          const std::vector<std::uint32_t>& expected, const std::vector<double>& bound,
+                          const std::vector<std::uint32_t>& expected, const Tolerance& tolerance,
                           const Arithmetic& arithmetic) {
   Comparison result;
-  if (is_integer_output(op, name)) {
+  const DType type = output_type(op, name);
+  if (is_integer(type)) {
     result = compare_ints(got, expected);
   } else {
-    const double storage = is_16_bit(op, name) ? 0x1p-14 : 0;
-    result = compare_floats(got, expected, {.bound = bound, .nmse = arithmetic.nmse + storage});
+    const double storage = dtype_info(type).bytes == 2 ? 0x1p-14 : 0;
+    result = compare_floats(got, expected,
+                            {.bound = tolerance.bound,
+                             .nmse = arithmetic.nmse + storage,
+                             .noise = tolerance.noise,
+                             .overflow = type == DType::f16 ? 65520 : INFINITY});
   }
   if (!result.ok) result.message = fmt::format("{}: {}", name, result.message);
   return result;
 }
 
+// Of integers there is none.
+Tolerance tolerance_of(const Tolerances& tolerances, std::string_view name) {
+  const auto found = tolerances.find(name);
+  return found == tolerances.end() ? Tolerance{} : found->second;
+}
+
 // Against an answer, of which a sample may be all there is.
-Comparison judge_by_answer(const Outcome& outcome, const Answer& answer, const Bounds& bounds,
+Comparison judge_by_answer(const Outcome& outcome, const Answer& answer, const Tolerances& tolerances,
                            const Arithmetic& arithmetic) {
   Comparison all;
   for (const auto& [name, got] : outcome.outputs) {
@@ -81,30 +85,29 @@ Comparison judge_by_answer(const Outcome& outcome, const Answer& answer, const B
       all.include({.ok = false, .message = fmt::format("{}: the answer has none, or of another size", name)});
       continue;
     }
-    const auto bound = bounds.find(name);
     const std::uint64_t stride = expected->second.stride;
+    const Tolerance all_of_it = tolerance_of(tolerances, name);
     all.include(compare_output(outcome.after.op, name, every(got, stride), expected->second.elements,
-                               bound == bounds.end() ? std::vector<double>{} : every(bound->second, stride),
+                               {.bound = every(all_of_it.bound, stride), .noise = every(all_of_it.noise, stride)},
                                arithmetic));
   }
   return all;
 }
 
-Comparison judge_by_outputs(const Outcome& outcome, const Outputs& expected, const Bounds& bounds,
+Comparison judge_by_outputs(const Outcome& outcome, const Outputs& expected, const Tolerances& tolerances,
                             const Arithmetic& arithmetic) {
   Comparison all;
   for (const auto& [name, got] : outcome.outputs) {
-    const auto bound = bounds.find(name);
-    all.include(compare_output(outcome.after.op, name, got, expected.at(name),
-                               bound == bounds.end() ? std::vector<double>{} : bound->second, arithmetic));
+    all.include(
+        compare_output(outcome.after.op, name, got, expected.at(name), tolerance_of(tolerances, name), arithmetic));
   }
   return all;
 }
 
-Bounds no_error(const Outputs& outputs) {
-  Bounds bounds;
-  for (const auto& [name, bits] : outputs) bounds[name] = std::vector<double>(bits.size(), 0.0);
-  return bounds;
+Tolerances no_error(const Outputs& outputs) {
+  Tolerances none;
+  for (const auto& [name, bits] : outputs) none[name].bound.resize(bits.size(), 0.0);
+  return none;
 }
 
 class Judge {
@@ -117,19 +120,19 @@ class Judge {
     const Outcome dense_reference = execute(dense_case, reference_);
     if (!dense_reference.fault.empty()) return {.ok = false, .message = "reference: " + dense_reference.fault};
     const Arithmetic& arithmetic = is_reference_ ? kReferenceArithmetic : options_.arithmetic;
-    const Bounds bounds = bounds_of(dense_reference.after.op, arithmetic);
+    const Tolerances tolerances = tolerances_of(dense_reference.after.op, arithmetic);
 
     Comparison all;
     for (const Layout layout : {Layout::dense, Layout::padded}) {
       const Outcome outcome = execute(named.spec.make(layout), device_, options_.profile);
       if (!outcome.fault.empty()) return {.ok = false, .worst = 1, .message = outcome.fault};
       if (!is_reference_ && options_.answers == nullptr) {
-        all.include(judge_by_outputs(outcome, dense_reference.outputs, bounds, arithmetic));
+        all.include(judge_by_outputs(outcome, dense_reference.outputs, tolerances, arithmetic));
         continue;
       }
       // The layout must not matter at all.
-      all.include(judge_by_outputs(outcome, dense_reference.outputs, is_reference_ ? no_error(outcome.outputs) : bounds,
-                                   arithmetic));
+      all.include(judge_by_outputs(outcome, dense_reference.outputs,
+                                   is_reference_ ? no_error(outcome.outputs) : tolerances, arithmetic));
       const Answers* answers = options_.answers != nullptr ? options_.answers
                                : named.listed              ? &Answers::compiled_in()
                                                            : nullptr;
@@ -140,7 +143,7 @@ class Judge {
       } else if (answer->inputs != fingerprint(dense_case)) {
         all.include({.ok = false, .message = "the golden answer is to other inputs"});
       } else {
-        all.include(judge_by_answer(outcome, *answer, bounds, arithmetic));
+        all.include(judge_by_answer(outcome, *answer, tolerances, arithmetic));
       }
     }
     return all;

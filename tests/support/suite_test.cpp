@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "backends/ref/ref_device.h"
@@ -56,9 +58,9 @@ class SpoiledDevice final : public Device {
   Spoil spoil_;
 };
 
-std::int64_t failures(const std::string& op, SpoiledDevice::Spoil spoil) {
+std::int64_t failures(const std::string& op, SpoiledDevice::Spoil spoil, const Arithmetic& arithmetic = {}) {
   SpoiledDevice device(std::move(spoil));
-  return run_suite(device, {.random = 20, .op = op}).at(0).failed;
+  return run_suite(device, {.random = 20, .op = op, .arithmetic = arithmetic}).at(0).failed;
 }
 
 // The first tensor with elements that the op writes, of floats or of integers.
@@ -155,6 +157,102 @@ TEST(Suite, FailsOnSwappedRows) {
                        std::memcpy(row_address(out, {1}), first.data(), first.size());
                      }),
             0);
+}
+
+Tensor named(const std::vector<Access>& list, std::string_view name) {
+  return std::find_if(list.begin(), list.end(), [&](const Access& access) { return access.name == name; })->tensor;
+}
+
+// Computes the op again from activations rounded as int8 is, to `levels` on either side of 0.
+void run_rounded(const Op& op, double levels) {
+  const Tensor x = named(accesses(op), "x");
+  std::vector<std::vector<float>> rows;
+  for (std::int64_t r = 0; r < row_count(x); ++r) {
+    const Tensor row = flat_row(x, r);
+    rows.push_back(load_row(row, {}));
+    float largest = 0;
+    for (const float value : rows.back()) largest = std::max(largest, std::fabs(value));
+    const double step = static_cast<double>(largest) / levels;
+    for (std::int64_t i = 0; i < x.inner() && step > 0; ++i)
+      store(row, {i}, std::nearbyint(static_cast<double>(load(row, {i})) / step) * step);
+  }
+  reference(op);
+  for (std::int64_t r = 0; r < row_count(x); ++r) {
+    for (std::int64_t i = 0; i < x.inner(); ++i)
+      store(flat_row(x, r), {i}, static_cast<double>(rows[static_cast<std::size_t>(r)][static_cast<std::size_t>(i)]));
+  }
+  if (const auto* shared = std::get_if<MoeSharedExpert>(&op)) {
+    run_rounded(Matmul{.x = shared->hidden, .w = shared->down, .live = shared->live, .out = shared->out}, levels);
+  }
+}
+
+// Whether a product's weights are blocks, all or none of them, and its activations f32, which holds any rounding.
+bool fits(const Op& op, bool blocks) {
+  const std::vector<Access> list = accesses(op);
+  return std::all_of(list.begin(), list.end(), [&](const Access& access) {
+    if (access.role == Role::weight) return is_block(access.tensor.dtype) == blocks;
+    return (access.name != "x" && access.role != Role::scratch) || access.tensor.dtype == DType::f32;
+  });
+}
+
+TEST(Suite, FailsOnActivationsRoundedMoreThanTheyMayBe) {
+  for (const char* op : {"matmul", "moe_matmul", "moe_gate_up", "moe_down"}) {
+    const auto rounded = [&](double levels, bool blocks) {
+      const auto spoil = [=](const Op& run) {
+        if (fits(run, blocks)) run_rounded(run, levels);
+      };
+      return failures(op, spoil, kInt8Arithmetic);
+    };
+    EXPECT_EQ(rounded(127, true), 0) << op;
+    EXPECT_GT(rounded(127 / 3.0, true), 0) << op;
+    EXPECT_GT(rounded(127, false), 0) << op << ": plain weights take activations as they are";
+  }
+}
+
+// A product of ordinary size with its activations rounded, against the reference.
+Comparison compare_rounded(const Op& op, double levels) {
+  reference(op);
+  const Tensor out = named(accesses(op), "out");
+  const std::vector<std::uint32_t> expected = dense_bits(out);
+  const Tolerance tolerance = tolerances_of(op, kInt8Arithmetic).at("out");
+  run_rounded(op, levels);
+  return compare_floats(dense_bits(out), expected,
+                        {.bound = tolerance.bound, .nmse = kInt8Arithmetic.nmse, .noise = tolerance.noise});
+}
+
+// Every bound here passes an error some times that of int8, but noise is no excuse for its mean square.
+TEST(Suite, FailsOnTheMeanErrorOfActivationsRoundedTooMuch) {
+  CaseBuilder b(1, Layout::dense);
+  const std::int64_t n_tokens = 32;
+  const std::int64_t d_model = 512;
+  const std::int64_t d_ff = 64;
+  std::vector<std::int32_t> pairs;
+  for (std::int32_t pair = 0; pair < n_tokens; ++pair) pairs.push_back(pair);
+  const Tensor x = b.values(DType::f32, {n_tokens, d_model});
+  const Op gate_up = MoeGateUp{.x = x,
+                               .gate = b.weights(DType::q8_0, {1, d_ff, d_model}),
+                               .up = b.weights(DType::q8_0, {1, d_ff, d_model}),
+                               .offsets = b.ints(DType::i32, {2}, {0, static_cast<std::int32_t>(n_tokens)}),
+                               .row_pair = b.ints(DType::i32, {n_tokens}, pairs),
+                               .out = b.output(DType::f32, {n_tokens, d_ff})};
+  const Op shared = MoeSharedExpert{.x = x,
+                                    .gate = b.weights(DType::q4_k, {256, d_model}),
+                                    .up = b.weights(DType::q4_k, {256, d_model}),
+                                    .down = b.weights(DType::q6_k, {d_model, 256}),
+                                    .hidden = b.output(DType::f32, {n_tokens, 256}),
+                                    .out = b.output(DType::f32, {n_tokens, d_model})};
+  const Op matmul =
+      Matmul{.x = x, .w = b.weights(DType::q8_0, {d_ff, d_model}), .out = b.output(DType::f32, {n_tokens, d_ff})};
+  const Case keeps_the_buffers = b.finish("ordinary", matmul);
+  // One rounding of its own makes a tenth of the ceiling: only more than three times that is above it.
+  const std::pair<Op, double> coarse_ops[] = {{gate_up, 3}, {shared, 3}, {matmul, 4}};
+  for (const auto& [op, coarser] : coarse_ops) {
+    EXPECT_TRUE(compare_rounded(op, 127).ok) << op_name(op);
+    const Comparison coarse = compare_rounded(op, 127 / coarser);
+    EXPECT_LT(coarse.worst, coarse.bound) << op_name(op);
+    EXPECT_FALSE(coarse.ok) << op_name(op);
+    EXPECT_NE(coarse.message.find("mean squared"), std::string::npos) << coarse.message;
+  }
 }
 
 TEST(Suite, FailsOnARefusal) {

@@ -23,6 +23,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"gguf", {"base", "tensor", "quant"}},
     {"ops", {"base", "tensor", "quant"}},
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
+    {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
 };
 

@@ -6,21 +6,13 @@
 
 #include "base/fail.h"
 #include "ops/host_access.h"
+#include "ops/host_transfer.h"
 
 namespace conclave {
 namespace {
 
 void print_to_stderr(const std::string& line) {
   std::fprintf(stderr, "%s\n", line.c_str());
-}
-
-std::byte* place(const Buffer& buffer, std::int64_t offset, std::size_t bytes) {
-  if (buffer.host() == nullptr) fail(ErrorCode::invalid_argument, "the buffer is not in host memory");
-  const auto size = static_cast<std::int64_t>(bytes);
-  if (offset < 0 || size > buffer.bytes() || offset > buffer.bytes() - size) {
-    fail(ErrorCode::invalid_argument, "{} bytes at {} are outside a buffer of {}", bytes, offset, buffer.bytes());
-  }
-  return buffer.host() + offset;
 }
 
 }  // namespace
@@ -42,13 +34,11 @@ class RefExecutable final : public Executable {
 RefDevice::RefDevice(std::optional<MoeDumpRequest> dump) : dump_(dump, print_to_stderr) {}
 
 void RefDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) {
-  std::byte* at = place(to, offset, bytes.size());
-  if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+  host_upload(to, offset, bytes);
 }
 
 void RefDevice::download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) {
-  const std::byte* at = place(from, offset, bytes.size());
-  if (!bytes.empty()) std::memcpy(bytes.data(), at, bytes.size());
+  host_download(from, offset, bytes);
 }
 
 std::unique_ptr<Executable> RefDevice::build(const Program& program, CompileOptions options) {

@@ -1,0 +1,114 @@
+#include "bench/kernels/peaks.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "base/fail.h"
+#include "bench/kernels/fma_peak.h"
+
+namespace conclave::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPasses = 6;
+constexpr std::int64_t kReadPart = 1 << 20;               // what a thread takes at a time
+constexpr std::size_t kMaxRead = std::size_t{512} << 20;  // of the mapping; far above any cache
+constexpr double kPeakSeconds = 0.02;                     // of one run on registers
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Eight independent sums: the loop waits for memory alone. Lost: software prefetch, four streams a thread, 512-bit
+// loads; all within the noise or slower (Zen 4, 2026-07).
+std::uint64_t sum_words(const std::byte* from, std::int64_t bytes) {
+  std::uint64_t sums[8] = {};
+  for (std::int64_t at = 0; at + 64 <= bytes; at += 64) {
+    std::uint64_t words[8];
+    std::memcpy(words, from + at, sizeof words);
+    for (int i = 0; i < 8; ++i) sums[i] += words[i];
+  }
+  std::uint64_t all = 0;
+  for (const std::uint64_t sum : sums) all += sum;
+  return all;
+}
+
+double read_gbps(ThreadPool& pool, std::span<const std::byte> mapped) {
+  const auto bytes = static_cast<std::int64_t>(std::min(mapped.size(), kMaxRead));
+  std::atomic<std::uint64_t> sink = 0;
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = Clock::now();
+    pool.run([&](int rank) {
+      const Region region(pool, rank);
+      std::uint64_t sum = 0;
+      region.for_each_chunked(bytes, kReadPart, [&](std::int64_t begin, std::int64_t end) {
+        sum += sum_words(mapped.data() + begin, end - begin);
+      });
+      sink += sum;
+    });
+    best = std::max(best, static_cast<double>(bytes) / seconds_since(start) * 1e-9);
+  }
+  return best;
+}
+
+// rounds(n) does n rounds on every thread at once and returns how many operations one thread did.
+template <class Rounds>
+double register_gops(ThreadPool& pool, Rounds&& rounds) {
+  std::vector<double> done(static_cast<std::size_t>(pool.size()));
+  const auto run = [&](std::int64_t n) {
+    const auto start = Clock::now();
+    pool.run([&](int rank) { done[static_cast<std::size_t>(rank)] = rounds(n); });
+    const double seconds = seconds_since(start);
+    double all = 0;
+    for (const double ops : done) all += ops;
+    return std::pair(all, seconds);
+  };
+  std::int64_t n = 1024;
+  for (auto [ops, seconds] = run(n); seconds < kPeakSeconds && ops > 0 && n < (std::int64_t{1} << 40);) {
+    n *= 2;
+    std::tie(ops, seconds) = run(n);
+  }
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto [ops, seconds] = run(n);
+    best = std::max(best, ops / seconds * 1e-9);
+  }
+  return best;
+}
+
+}  // namespace
+
+Peaks measure_peaks(CpuDevice& device, std::span<const std::byte> mapped) {
+  ThreadPool& pool = device.pool();
+  const auto dot_peak = device.kernels().product.dot_peak;
+  return {.read_gbps = read_gbps(pool, mapped),
+          .int8_gops = register_gops(pool,
+                                     [&](std::int64_t n) {
+                                       std::int32_t sink = 0;
+                                       return dot_peak != nullptr ? dot_peak(n, &sink) : 0.0;
+                                     }),
+          .f32_gops = register_gops(pool, [](std::int64_t n) {
+            float sink = 1;
+            return fma_peak(n, &sink);
+          })};
+}
+
+std::string noise_of(const Peaks& best, const Peaks& worst, int threads, std::string_view kernels) {
+  const bool known = threads == 2 && kernels == "avx512";
+  if (known && (best.read_gbps < kQuietReadGbps || best.int8_gops < kQuietInt8Gops)) {
+    return fmt::format(
+        "noisy run: repeat it (read {:.1f} GB/s, int8 {:.2f} TOP/s; a quiet machine has {} and {} at least)",
+        best.read_gbps, best.int8_gops * 1e-3, kQuietReadGbps, kQuietInt8Gops * 1e-3);
+  }
+  if (worst.read_gbps < kQuietSpread * best.read_gbps || worst.int8_gops < kQuietSpread * best.int8_gops) {
+    return fmt::format("noisy run: repeat it (read from {:.1f} to {:.1f} GB/s, int8 from {:.2f} to {:.2f} TOP/s)",
+                       worst.read_gbps, best.read_gbps, worst.int8_gops * 1e-3, best.int8_gops * 1e-3);
+  }
+  return {};
+}
+
+}  // namespace conclave::bench

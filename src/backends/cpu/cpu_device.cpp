@@ -1,0 +1,104 @@
+#include "backends/cpu/cpu_device.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "backends/cpu/cpu_op.h"
+#include "backends/cpu/scratch.h"
+#include "base/cpu.h"
+#include "base/fail.h"
+#include "ops/host_transfer.h"
+
+namespace conclave {
+namespace {
+
+void print_to_stderr(const std::string& line) {
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+}  // namespace
+
+class CpuExecutable final : public Executable {
+ public:
+  CpuExecutable(CpuDevice& device, const Program& program)
+      : device_(device), ops_(program.ops().begin(), program.ops().end()) {
+    std::int64_t shared = 0;
+    std::int64_t local = 0;
+    for (const Op& op : ops_) {
+      ready_.push_back(std::visit([&](const auto& o) { return make_cpu_op(o, device.kernels()); }, op));
+      shared = std::max(shared, ready_.back()->shared_bytes());
+      local = std::max(local, ready_.back()->local_bytes());
+    }
+    ScratchLayout layout;
+    layout.add(1, shared);
+    locals_at_ = layout.bytes();
+    local_stride_ = (local + kApart - 1) / kApart * kApart;
+    layout.add(device.threads(), local_stride_);
+    scratch_ = HostBuffer::make(std::max<std::int64_t>(layout.bytes(), 1));
+  }
+
+  void run(Profile* profile) override {
+    if (profile == nullptr && !device_.dump_.pending()) {
+      run_ops(0, ready_.size());
+      return;
+    }
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      run_ops(i, i + 1);
+      const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
+      if (profile != nullptr) profile->op_event(ops_[i], device_.name(), elapsed.count());
+      device_.dump_.offer(ops_[i], profile);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kApart = 128;  // no cache line of two threads
+
+  void run_ops(std::size_t begin, std::size_t end) {
+    device_.pool_.run([&](int rank) {
+      Region region(device_.pool_, rank);
+      const CpuRun run{region, scratch_->host(), scratch_->host() + locals_at_ + rank * local_stride_};
+      for (std::size_t i = begin; i < end; ++i) ready_[i]->run(run);
+    });
+  }
+
+  CpuDevice& device_;
+  std::vector<Op> ops_;
+  std::vector<std::unique_ptr<CpuOp>> ready_;
+  std::shared_ptr<HostBuffer> scratch_;
+  std::int64_t locals_at_ = 0;
+  std::int64_t local_stride_ = 0;
+};
+
+CpuDevice::CpuDevice(const CpuOptions& options)
+    : kernels_(choose_cpu_kernels(options.kernels)),
+      pool_(options.threads > 0 ? options.threads : default_threads()),
+      dump_(options.dump, print_to_stderr) {}
+
+void CpuDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) {
+  host_upload(to, offset, bytes);
+}
+
+void CpuDevice::download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) {
+  host_download(from, offset, bytes);
+}
+
+Selection CpuDevice::select(const Op& op) const {
+  // Sizes that no memory could hold are refused before any work.
+  try {
+    std::visit([&](const auto& o) { make_cpu_op(o, kernels_); }, op);
+  } catch (const Error& error) {
+    return {.refusal = error.what()};
+  }
+  return {.plan = std::string(kernels_.name)};
+}
+
+std::unique_ptr<Executable> CpuDevice::build(const Program& program, CompileOptions options) {
+  if (options.capture && dump_.pending()) {
+    fail(ErrorCode::unsupported, "cpu: the routing dump (CONCLAVE_MOE_DUMP) cannot be taken while a graph is captured");
+  }
+  return std::make_unique<CpuExecutable>(*this, program);
+}
+
+}  // namespace conclave

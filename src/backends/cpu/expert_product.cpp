@@ -1,0 +1,159 @@
+#include "backends/cpu/expert_product.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "ops/host_access.h"
+#include "ops/rows.h"
+
+namespace conclave {
+namespace {
+
+std::vector<DType> types_of(const ProductSpec& spec) {
+  std::vector<DType> types{spec.w.dtype};
+  if (spec.up.defined()) types.push_back(spec.up.dtype);
+  return types;
+}
+
+// The slot's name: what decides which of several slots writes an output row.
+std::int64_t slot_key(std::int64_t list, std::int64_t i) {
+  return (list << 32) | i;
+}
+
+}  // namespace
+
+Tensor as_stack(const Tensor& w) {
+  Tensor stack = w;
+  stack.rank = 3;
+  stack.dims = {1, w.dim(0), w.dim(1)};
+  stack.strides = {w.dim(0) * w.stride(0), w.stride(0), w.stride(1)};
+  return stack;
+}
+
+ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> lists, const CpuKernels& kernels)
+    : spec_(spec),
+      lists_(std::move(lists)),
+      kernels_(kernels),
+      bank_(spec.x, types_of(spec)),
+      tile_rows_(spec.w.dim(2), kernels),
+      bank_at_(shared_.add(bank_.n_rows(), bank_.row_stride())),
+      plan_at_(shared_.add<Plan>(1)),
+      blocks_at_(shared_.add<std::int64_t>(lists_->max_lists() + 1)),
+      owner_at_(shared_.add<std::int64_t>(lists_->may_repeat_outputs() ? lists_->n_outputs() : 0)),
+      tile_rows_at_(local_.add(1, tile_rows_.bytes())),
+      to_at_(local_.add<std::int64_t>(TileRows::kMaxRows)),
+      first_at_(local_.add<float>(TileRows::kMaxRows * kTileColumns)),
+      second_at_(local_.add<float>(TileRows::kMaxRows * kTileColumns)) {}
+
+void ExpertProduct::run(const CpuRun& run, const float* factor) const {
+  if (run.region.rank() == 0) plan(run);
+  run.region.for_each(lists_->used_rows(bank_.n_rows()), [&](std::int64_t r) { fill(run, r); });
+  multiply(run, factor);
+}
+
+void ExpertProduct::fill(const CpuRun& run, std::int64_t row) const {
+  bank_.fill(run.shared + bank_at_, row, kernels_, scratch_at<float>(run.local, tile_rows_at_ + tile_rows_.x));
+}
+
+TileRows ExpertProduct::rows(const CpuRun& run) const {
+  return {bank_, run.shared + bank_at_, kernels_, tile_rows_, run.local + tile_rows_at_};
+}
+
+void ExpertProduct::plan(const CpuRun& run) const {
+  auto* blocks_before = scratch_at<std::int64_t>(run.shared, blocks_at_);
+  auto* owner = scratch_at<std::int64_t>(run.shared, owner_at_);
+  std::int64_t blocks = 0;
+  for (std::int64_t list = 0; list < lists_->max_lists(); ++list) {
+    blocks_before[list] = blocks;
+    const std::int64_t begin = lists_->begin(list);
+    const std::int64_t end = lists_->end(list);
+    if (end <= begin) continue;
+    blocks += (end - begin + TileRows::kMaxRows - 1) / TileRows::kMaxRows;
+    for (std::int64_t i = begin; i < end && lists_->may_repeat_outputs(); ++i) {
+      if (const RowSlot slot = lists_->slot(list, i); slot.from >= 0) owner[slot.to] = slot_key(list, i);
+    }
+  }
+  blocks_before[lists_->max_lists()] = blocks;
+
+  Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  plan.n_columns = lists_->columns(spec_.w.dim(1));
+  const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
+  // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 16), 1, 16);
+  plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
+  plan.n_items = blocks * plan.items_per_block;
+}
+
+void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
+  const std::int64_t n_items = scratch_at<Plan>(run.shared, plan_at_)->n_items;
+  run.region.for_each_ahead(n_items, [&](std::int64_t item, std::int64_t next) {
+    multiply_item(run, item, next < n_items ? next : -1, factor);
+  });
+}
+
+ExpertProduct::Item ExpertProduct::item_at(const CpuRun& run, std::int64_t index) const {
+  const Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  const auto* blocks_before = scratch_at<std::int64_t>(run.shared, blocks_at_);
+  const std::int64_t block = index / plan.items_per_block;
+  const std::int64_t list =
+      std::upper_bound(blocks_before, blocks_before + lists_->max_lists() + 1, block) - blocks_before - 1;
+  Item item{.list = list};
+  item.first_slot = lists_->begin(list) + (block - blocks_before[list]) * TileRows::kMaxRows;
+  item.end_slot = std::min(lists_->end(list), item.first_slot + TileRows::kMaxRows);
+  item.first_column = index % plan.items_per_block * plan.tiles_per_item * kTileColumns;
+  item.end_column = std::min(plan.n_columns, item.first_column + plan.tiles_per_item * kTileColumns);
+  return item;
+}
+
+void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const {
+  const Item item = item_at(run, index);
+  const auto* owner = scratch_at<std::int64_t>(run.shared, owner_at_);
+  TileRows rows = this->rows(run);
+  auto* to = scratch_at<std::int64_t>(run.local, to_at_);
+  for (std::int64_t i = item.first_slot; i < item.end_slot; ++i) {
+    const RowSlot slot = lists_->slot(item.list, i);
+    if (slot.from < 0 || (lists_->may_repeat_outputs() && owner[slot.to] != slot_key(item.list, i))) continue;
+    to[rows.size()] = slot.to;
+    rows.add(slot.from);
+  }
+  if (rows.size() == 0) return;
+  rows.ready();
+
+  const Item after = next < 0 ? item : item_at(run, next);
+  // The tile that comes after column n of one of the matrices: in this item, or at the beginning of the next.
+  const auto ahead = [&](const Tensor& stack, const Tensor& w, std::int64_t n) -> TileRows::Ahead {
+    if (n < item.end_column) return TileRows::ahead(w, n, item.end_column);
+    if (next < 0) return {};
+    return TileRows::ahead(select_outer(stack, lists_->expert(after.list)), after.first_column, after.end_column);
+  };
+  const Tensor w = select_outer(spec_.w, lists_->expert(item.list));
+  const Tensor up = spec_.up.defined() ? select_outer(spec_.up, lists_->expert(item.list)) : Tensor{};
+  auto* first = scratch_at<float>(run.local, first_at_);
+  auto* second = scratch_at<float>(run.local, second_at_);
+  for (std::int64_t n = item.first_column; n < item.end_column; n += kTileColumns) {
+    const std::int64_t count = std::min<std::int64_t>(kTileColumns, item.end_column - n);
+    rows.multiply(w, n, count, ahead(spec_.w, w, n + count), first);
+    if (up.defined()) {
+      rows.multiply(up, n, count, ahead(spec_.up, up, n + count), second);
+      kernels_.row.gate(spec_.act, first, second, first, rows.size() * kTileColumns);
+    }
+    for (std::int64_t r = 0; r < rows.size(); ++r) {
+      float* values = first + kTileColumns * r;
+      if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, count);
+      store(flat_row(spec_.out, to[r]), n, count, values);
+    }
+  }
+}
+
+void ExpertProduct::store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const {
+  for (std::int64_t n = 0; n < count && spec_.bias.defined(); ++n) values[n] += load(spec_.bias, {first + n});
+  std::byte* to = row.buffer->host() + row.byte_offset + first * row.stride(0);
+  if (row.dtype == DType::f32) {
+    std::memcpy(to, values, static_cast<std::size_t>(count) * sizeof(float));
+  } else {
+    kernels_.row.store(row.dtype, values, to, count);
+  }
+}
+
+}  // namespace conclave

@@ -1,0 +1,81 @@
+// ExpertProduct: rows of activations times the weights that their lists name, one product or gate and up with their
+// activation: what matmul, moe_matmul, moe_gate_up, moe_down and the shared expert are made of.
+//
+// Work is cut into (row block, column block) items that any thread may take: an expert with most of the rows becomes
+// many items. Each output element is computed by one item, the same way whatever the cut.
+#pragma once
+
+#include "backends/cpu/cpu_op.h"
+#include "backends/cpu/row_lists.h"
+#include "backends/cpu/tile_rows.h"
+
+namespace conclave {
+
+struct ProductSpec {
+  Tensor x;   // the bank's rows
+  Tensor w;   // [n_experts, n, k]
+  Tensor up;  // the same shape, optional: the result is then act(x w) * (x up)
+  Activation act = Activation::silu;
+  Tensor bias;  // [n], optional
+  Tensor out;   // innermost rows in index order
+};
+
+// A single matrix [n, k] as a stack of one.
+Tensor as_stack(const Tensor& w);
+
+class ExpertProduct {
+ public:
+  ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> lists, const CpuKernels& kernels);
+
+  std::int64_t shared_bytes() const { return shared_.bytes(); }
+  std::int64_t local_bytes() const { return local_.bytes(); }
+
+  // All of it. `factor`, where given, has one number per output row: it multiplies the row's results last.
+  void run(const CpuRun& run, const float* factor = nullptr) const;
+
+  // In steps, for ops that do other things in between. fill() makes one row of x ready; plan() reads the lists, on one
+  // thread; multiply(), on all, comes after both. A list's rows can also be multiplied by whoever gathers them.
+  void fill(const CpuRun& run, std::int64_t row) const;
+  void plan(const CpuRun& run) const;
+  void multiply(const CpuRun& run, const float* factor = nullptr) const;
+  TileRows rows(const CpuRun& run) const;
+
+ private:
+  // How the work is cut, made by one thread before the items are handed out.
+  struct Plan {
+    std::int64_t n_columns;
+    std::int64_t tiles_per_item;
+    std::int64_t items_per_block;
+    std::int64_t n_items;
+  };
+  // One item: some columns for a block of rows of a list.
+  struct Item {
+    std::int64_t list;
+    std::int64_t first_slot;
+    std::int64_t end_slot;
+    std::int64_t first_column;
+    std::int64_t end_column;
+  };
+  Item item_at(const CpuRun& run, std::int64_t index) const;
+  void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
+  void store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const;
+
+  ProductSpec spec_;
+  std::unique_ptr<RowLists> lists_;
+  const CpuKernels& kernels_;
+  RowBank bank_;
+  TileRows::Scratch tile_rows_;
+
+  ScratchLayout shared_;
+  std::int64_t bank_at_;
+  std::int64_t plan_at_;
+  std::int64_t blocks_at_;  // [max_lists + 1]: row blocks before each list
+  std::int64_t owner_at_;   // [n_outputs]: the slot that writes it
+  ScratchLayout local_;
+  std::int64_t tile_rows_at_;
+  std::int64_t to_at_;
+  std::int64_t first_at_;   // [rows][16]: the product, or gate's
+  std::int64_t second_at_;  // up's
+};
+
+}  // namespace conclave

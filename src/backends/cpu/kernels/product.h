@@ -1,0 +1,360 @@
+// The product kernels over any vector type: product_kernels.h says what they compute.
+//
+// A tile is unpacked once per chunk (weight_tile.h) and used for all rows, a few at a time, their sums in registers.
+// Bound with many rows: byte dot products. With few: weight bytes, which are asked for a tile ahead.
+#pragma once
+
+#include "backends/cpu/kernels/weight_tile.h"
+
+namespace conclave {
+
+// Superblock formats: 256 weights, kGroups integer scales. Affine ones have minimums; the others an offset.
+template <class V>
+struct KFormat {
+  void (*unpack)(const std::byte* const* columns, WeightTile& tile);
+  std::int64_t bytes;
+  int groups;
+  bool affine;
+  bool has_sign;  // levels are signed, with V::kBias added
+  int offset;
+};
+// Blocks of 32 with a scale each, and where `affine` a minimum that is added.
+template <class V>
+struct BlockFormat {
+  void (*unpack)(const std::byte* const* columns, std::int64_t at, int block, WeightTile& tile);
+  std::int64_t bytes;
+  bool affine;
+  bool has_sign;
+  int offset;
+};
+
+template <class V>
+struct Product {
+  using F = typename V::F;
+  using I = typename V::I;
+
+  static constexpr KFormat<V> kQ2K{Unpack<V>::q2_k, 84, 16, true, false, 0};
+  static constexpr KFormat<V> kQ3K{Unpack<V>::q3_k, 110, 16, false, false, 4};
+  static constexpr KFormat<V> kQ4K{Unpack<V>::q4_k, 144, 8, true, false, 0};
+  static constexpr KFormat<V> kQ5K{Unpack<V>::q5_k, 176, 8, true, false, 0};
+  static constexpr KFormat<V> kQ6K{Unpack<V>::q6_k, 210, 16, false, false, 32};
+  static constexpr KFormat<V> kIq4Xs{Unpack<V>::iq4_xs, 136, 8, false, true, V::kBias};
+  static constexpr BlockFormat<V> kQ4_0{Unpack<V>::q4_0, 18, false, false, 8};
+  static constexpr BlockFormat<V> kQ4_1{Unpack<V>::q4_1, 20, true, false, 0};
+  static constexpr BlockFormat<V> kQ5_0{Unpack<V>::q5_0, 22, false, false, 16};
+  static constexpr BlockFormat<V> kQ5_1{Unpack<V>::q5_1, 24, true, false, 0};
+  static constexpr BlockFormat<V> kQ8_0{Unpack<V>::q8_0, 34, false, true, V::kBias};
+  static constexpr BlockFormat<V> kIq4Nl{Unpack<V>::iq4_nl, 18, false, true, V::kBias};
+  static constexpr BlockFormat<V> kMxfp4{Unpack<V>::mxfp4, 17, false, true, V::kBias};
+
+  // y += what a chunk adds, whose scaled sums over all groups are `total`.
+  template <const KFormat<V>& format>
+  [[gnu::always_inline]] static inline void add_chunk(const WeightTile& tile, const ProductRow& row, std::int64_t chunk,
+                                                      I total, float* out) {
+    const F scale = V::set1(row.scale[chunk]);
+    const F d = V::mul(scale, V::load(tile.d[0]));
+    F y = V::load(out);
+    if constexpr (format.affine || format.offset != 0) {
+      const std::int16_t* sums = format.groups == 8 ? row.sum32 + chunk * 8 : row.sum16 + chunk * 16;
+      I folded = V::izero();
+#pragma GCC unroll 8
+      for (int p = 0; p < format.groups / 2; ++p) {
+        folded = V::dot16(folded, V::iload(tile.fold[p]), V::bcast(sums + 2 * p));
+      }
+      if constexpr (format.affine) {
+        y = V::add(y, V::mul(d, V::to_f(total)));
+        y = V::sub(y, V::mul(V::mul(scale, V::load(tile.m[0])), V::to_f(folded)));
+      } else {
+        const I exact = V::isub(total, V::imul(folded, V::iset1(format.offset)));
+        y = V::add(y, V::mul(d, V::to_f(exact)));
+      }
+    } else {
+      y = V::add(y, V::mul(d, V::to_f(total)));
+    }
+    V::store(out, y);
+  }
+
+  // M rows of one chunk: out[r] += what the chunk adds.
+  template <const KFormat<V>& format, int M>
+  static void k_rows(const WeightTile& tile, const ProductRow* rows, std::int64_t chunk, float* out) {
+    constexpr int kPerGroup = 64 / format.groups;
+    const std::int8_t* x[M];
+    I total[M];
+    for (int r = 0; r < M; ++r) {
+      x[r] = rows[r].q + chunk * kChunk;
+      total[r] = V::izero();
+    }
+    for (int g = 0; g < format.groups; ++g) {
+      I sum[M];
+      for (int r = 0; r < M; ++r) sum[r] = V::izero();
+#pragma GCC unroll 8
+      for (int j = 0; j < kPerGroup; ++j) {
+        const I w = V::iload(tile.level[g * kPerGroup + j]);
+#pragma GCC unroll 16
+        for (int r = 0; r < M; ++r) {
+          const I v = V::bcast(x[r] + 4 * (g * kPerGroup + j));
+          sum[r] = format.has_sign ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
+        }
+      }
+      const I scale = V::iload(tile.scale[g]);
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) total[r] = V::iadd(total[r], V::imul(sum[r], scale));
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < M; ++r) add_chunk<format>(tile, rows[r], chunk, total[r], out + kTileColumns * r);
+  }
+
+  template <const BlockFormat<V>& format, int M>
+  static void block_rows(const WeightTile& tile, int blocks, const ProductRow* rows, std::int64_t chunk, float* out) {
+    const std::int8_t* x[M];
+    F y[M];
+    for (int r = 0; r < M; ++r) {
+      x[r] = rows[r].q + chunk * kChunk;
+      y[r] = V::load(out + kTileColumns * r);
+    }
+    for (int b = 0; b < blocks; ++b) {
+      I sum[M];
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+        sum[r] = format.offset == 0 ? V::izero() : V::iset1(-format.offset * rows[r].sum32[chunk * 8 + b]);
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+        const I w = V::iload(tile.level[8 * b + j]);
+#pragma GCC unroll 16
+        for (int r = 0; r < M; ++r) {
+          const I v = V::bcast(x[r] + 4 * (8 * b + j));
+          sum[r] = format.has_sign ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
+        }
+      }
+      const F d = V::load(tile.d[b]);
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+        const F scale = V::set1(rows[r].scale[chunk]);
+        y[r] = V::add(y[r], V::mul(V::mul(scale, d), V::to_f(sum[r])));
+        if constexpr (format.affine) {
+          const F total = V::set1(static_cast<float>(rows[r].sum32[chunk * 8 + b]));
+          y[r] = V::add(y[r], V::mul(V::mul(scale, V::load(tile.m[b])), total));
+        }
+      }
+    }
+    for (int r = 0; r < M; ++r) V::store(out + kTileColumns * r, y[r]);
+  }
+
+  // Calls visit<M>(first row) for all rows, V::kMaxRows at a time, then the rest.
+  template <int M, class Visit>
+  [[gnu::always_inline]] static inline void rest_of_rows(std::int64_t first, std::int64_t left, Visit&& visit) {
+    if constexpr (M > 0) {
+      if (left == M) {
+        visit.template operator()<M>(first);
+      } else {
+        rest_of_rows<M - 1>(first, left, visit);
+      }
+    }
+  }
+  template <class Visit>
+  [[gnu::always_inline]] static inline void for_rows(std::int64_t n_rows, Visit&& visit) {
+    std::int64_t r = 0;
+    for (; r + V::kMaxRows <= n_rows; r += V::kMaxRows) visit.template operator()<V::kMaxRows>(r);
+    rest_of_rows<V::kMaxRows - 1>(r, n_rows - r, visit);
+  }
+
+  // Where the columns start; those past n_columns are copies of the last.
+  [[gnu::always_inline]] static inline void find_columns(const TileProduct& p, const std::byte** columns) {
+    for (int n = 0; n < kTileColumns; ++n) {
+      columns[n] = p.weights + (n < p.n_columns ? n : p.n_columns - 1) * p.column_stride;
+    }
+  }
+  [[gnu::always_inline]] static inline void clear(const TileProduct& p) {
+    for (std::int64_t r = 0; r < p.n_rows; ++r) V::store(p.out + kTileColumns * r, V::zero());
+  }
+  // The share of p.next that goes with chunk c of `chunks`.
+  [[gnu::always_inline]] static inline void ask_ahead(const TileProduct& p, std::int64_t c, std::int64_t chunks) {
+    const std::int64_t end = p.next_bytes * (c + 1) / chunks;
+    for (std::int64_t at = p.next_bytes * c / chunks / 64 * 64; at < end; at += 64) V::prefetch(p.next + at);
+  }
+
+  template <const KFormat<V>& format>
+  static void k_tile(const TileProduct& p) {
+    const std::byte* columns[kTileColumns];
+    find_columns(p, columns);
+    clear(p);
+    const std::int64_t chunks = p.k / kChunk;
+    WeightTile tile;
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      ask_ahead(p, c, chunks);
+      format.unpack(columns, tile);
+      for (int n = 0; n < kTileColumns; ++n) columns[n] += format.bytes;
+      for_rows(
+          p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            k_rows<format, M>(tile, p.rows + r, c, p.out + kTileColumns * r);
+          });
+    }
+  }
+
+  template <const BlockFormat<V>& format>
+  static void block_tile(const TileProduct& p) {
+    const std::byte* columns[kTileColumns];
+    find_columns(p, columns);
+    clear(p);
+    const std::int64_t blocks = p.k / 32;
+    const std::int64_t chunks = (blocks + 7) / 8;
+    WeightTile tile;
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      ask_ahead(p, c, chunks);
+      const int here = static_cast<int>(blocks - 8 * c < 8 ? blocks - 8 * c : 8);
+      for (int b = 0; b < here; ++b) format.unpack(columns, (8 * c + b) * format.bytes, b, tile);
+      for_rows(
+          p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            block_rows<format, M>(tile, here, p.rows + r, c, p.out + kTileColumns * r);
+          });
+    }
+  }
+
+  // Plain weights.
+  struct F32 {
+    using Stored = float;
+    [[gnu::always_inline]] static inline F load(const float* p) { return V::load(p); }
+  };
+  struct F16 {
+    using Stored = std::uint16_t;
+    [[gnu::always_inline]] static inline F load(const std::uint16_t* p) { return V::load_f16(p); }
+  };
+  struct Bf16 {
+    using Stored = std::uint16_t;
+    [[gnu::always_inline]] static inline F load(const std::uint16_t* p) { return V::load_bf16(p); }
+  };
+  // n of 16 elements, the others 0.
+  template <class T>
+  [[gnu::always_inline]] static inline F load_some(const typename T::Stored* p, std::int64_t n) {
+    if (n <= 0) return V::zero();
+    if (n >= 16) return T::load(p);
+    typename T::Stored some[16] = {};
+    for (std::int64_t i = 0; i < n; ++i) some[i] = p[i];
+    return T::load(some);
+  }
+
+  template <class T, int M>
+  static void plain_rows(const typename T::Stored* w, std::int64_t k, const ProductRow* rows, float* out) {
+    F even[M];
+    F odd[M];
+    for (int r = 0; r < M; ++r) even[r] = odd[r] = V::zero();
+    std::int64_t i = 0;
+    for (; i + 32 <= k; i += 32) {
+      const F w0 = T::load(w + i);
+      const F w1 = T::load(w + i + 16);
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+        even[r] = V::fma(V::load(rows[r].x + i), w0, even[r]);
+        odd[r] = V::fma(V::load(rows[r].x + i + 16), w1, odd[r]);
+      }
+    }
+    if (i < k) {
+      const F w0 = load_some<T>(w + i, k - i);
+      const F w1 = load_some<T>(w + i + 16, k - i - 16);
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+        even[r] = V::fma(load_some<F32>(rows[r].x + i, k - i), w0, even[r]);
+        odd[r] = V::fma(load_some<F32>(rows[r].x + i + 16, k - i - 16), w1, odd[r]);
+      }
+    }
+    for (int r = 0; r < M; ++r) out[kTileColumns * r] = V::sum(V::add(even[r], odd[r]));
+  }
+
+  template <class T>
+  static void plain_tile(const TileProduct& p) {
+    for (int n = 0; n < p.n_columns; ++n) {
+      ask_ahead(p, n, p.n_columns);
+      const auto* w = reinterpret_cast<const typename T::Stored*>(p.weights + n * p.column_stride);
+      for_rows(
+          p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            plain_rows<T, M>(w, p.k, p.rows + r, p.out + kTileColumns * r + n);
+          });
+    }
+  }
+
+  static bool quantize(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
+                       std::int16_t* sum32) {
+    bool usable = true;
+    for (std::int64_t c = 0; c * kChunk < k; ++c, x += kChunk, q += kChunk, sum16 += 16, sum32 += 8) {
+      const std::int64_t n = k - c * kChunk < kChunk ? k - c * kChunk : kChunk;
+      F v[16];
+      F top = V::zero();
+      F nothing = V::zero();  // NaN as soon as a value is not finite
+      for (int i = 0; i < 16; ++i) {
+        v[i] = load_some<F32>(x + 16 * i, n - 16 * i);
+        top = V::max(V::abs(v[i]), top);
+        nothing = V::add(nothing, V::sub(v[i], v[i]));
+      }
+      const float largest = V::largest(top);
+      const bool finite = !V::any(V::is_nan(nothing));
+      const bool normal = largest == 0.0F || largest >= 0x1p-100F;
+      usable = usable && finite && normal;
+      const float step = finite && normal ? largest / 127.0F : 0.0F;
+      const F inverse = V::set1(step > 0.0F ? 1.0F / step : 0.0F);
+      scale[c] = step;
+      std::int8_t bytes[kChunk];
+      for (int i = 0; i < 16; ++i) {
+        const F scaled = finite ? V::round(V::mul(v[i], inverse)) : V::zero();
+        V::narrow(bytes + 16 * i, V::to_i(scaled));
+      }
+      // Sums of four through a product with ones, then of 16 and 32.
+      for (int i = 0; i < 4; ++i) {
+        const I packed = V::iload(bytes + 64 * i);
+        V::istore(q + 64 * i, packed);
+        std::int32_t four[16];
+        V::istore(four, V::dot(V::izero(), V::iset1(0x01010101), packed));
+        for (int s = 0; s < 4; ++s) {
+          sum16[4 * i + s] =
+              static_cast<std::int16_t>(four[4 * s] + four[4 * s + 1] + four[4 * s + 2] + four[4 * s + 3]);
+        }
+        sum32[2 * i] = static_cast<std::int16_t>(sum16[4 * i] + sum16[4 * i + 1]);
+        sum32[2 * i + 1] = static_cast<std::int16_t>(sum16[4 * i + 2] + sum16[4 * i + 3]);
+      }
+    }
+    return usable;
+  }
+
+  static double dot_peak(std::int64_t rounds, std::int32_t* sink) {
+    constexpr int kChains = V::kMaxRows >= 8 ? 16 : 2 * V::kMaxRows;
+    I chain[kChains];
+    for (int i = 0; i < kChains; ++i) chain[i] = V::iset1(i);
+    const I w = V::bcast(sink);
+    const I x = V::bcast(sink + 1);
+    for (std::int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kChains; ++i) chain[i] = V::dot(chain[i], w, x);
+    }
+    for (int i = 1; i < kChains; ++i) chain[0] = V::iadd(chain[0], chain[i]);
+    std::int32_t lanes[16];
+    V::istore(lanes, chain[0]);
+    for (int i = 0; i < 16; ++i) sink[0] ^= lanes[i];
+    return static_cast<double>(rounds) * kChains * 128;
+  }
+
+  static constexpr ProductKernels table() {
+    ProductKernels t{};
+    const auto at = [&](DType type) -> TileKernel& { return t.tile[static_cast<std::size_t>(type)]; };
+    at(DType::f32) = plain_tile<F32>;
+    at(DType::f16) = plain_tile<F16>;
+    at(DType::bf16) = plain_tile<Bf16>;
+    at(DType::q4_0) = block_tile<kQ4_0>;
+    at(DType::q4_1) = block_tile<kQ4_1>;
+    at(DType::q5_0) = block_tile<kQ5_0>;
+    at(DType::q5_1) = block_tile<kQ5_1>;
+    at(DType::q8_0) = block_tile<kQ8_0>;
+    at(DType::q2_k) = k_tile<kQ2K>;
+    at(DType::q3_k) = k_tile<kQ3K>;
+    at(DType::q4_k) = k_tile<kQ4K>;
+    at(DType::q5_k) = k_tile<kQ5K>;
+    at(DType::q6_k) = k_tile<kQ6K>;
+    at(DType::iq4_nl) = block_tile<kIq4Nl>;
+    at(DType::iq4_xs) = k_tile<kIq4Xs>;
+    at(DType::mxfp4) = block_tile<kMxfp4>;
+    t.quantize = quantize;
+    t.dot_peak = dot_peak;
+    return t;
+  }
+};
+
+}  // namespace conclave

@@ -1,0 +1,67 @@
+// The one matrix product as the CPU rows compute it: sixteen columns of weights (a tile) against any number of rows.
+//
+// Weights of a block format are multiplied in integers, straight from the stored blocks. A row of activations is int8
+// with one f32 scale per chunk of 256 values:
+//
+//   scale[c] = max |x| / 127,  q = x / scale[c] rounded to nearest even              over chunk c
+//
+// and one output is, chunk by chunk in ascending order, every operation rounded once in f32, sums in exact integers:
+//
+//   q4_k q5_k q2_k          y = y + (scale d) * float(sum_g s_g sum_i level_i q_i);  y = y - (scale dmin) * float(sum_g m_g sum_i q_i)
+//   q3_k q6_k iq4_xs        y = y + (scale d) * float(sum_g s_g sum_i (level_i - offset) q_i)
+//   blocks of 32, each b    y = y + (scale d_b) * float(sum_i (level_i - offset) q_i)
+//   q4_1 q5_1, then         y = y + (scale m_b) * float(sum_i q_i)
+//
+// so every instruction set, any number of rows and any tiling give the same bits. Plain weights (f32, f16, bf16) are 32
+// chains of fused multiply-adds over k mod 32 folded in halves, as matmul's canonical order says: the same bits again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace conclave {
+
+inline constexpr int kTileColumns = 16;
+inline constexpr std::int64_t kChunk = 256;  // values under one activation scale
+inline constexpr std::int64_t kGroup = 16;   // values under one activation sum
+
+// One row of activations, in both shapes that products take. Quantised: `q` padded with zeros to whole chunks.
+struct ProductRow {
+  const float* x;             // [k]: plain weights alone
+  const std::int8_t* q;       // [chunks * 256]
+  const float* scale;         // [chunks]
+  const std::int16_t* sum16;  // [chunks * 16]: sums of 16 values of q
+  const std::int16_t* sum32;  // [chunks * 8]: of 32
+};
+
+struct TileProduct {
+  const std::byte* weights;  // the first column's blocks
+  std::int64_t column_stride;
+  int n_columns;  // 1 .. 16; the other columns of `out` hold anything
+  std::int64_t k;
+  const ProductRow* rows;
+  std::int64_t n_rows;
+  float* out;  // [n_rows][16]
+  // Bytes that will be wanted soon: asked for, evenly, while the tile is computed.
+  const std::byte* next;
+  std::int64_t next_bytes;
+};
+
+using TileKernel = void (*)(const TileProduct& tile);
+
+struct ProductKernels {
+  std::array<TileKernel, kDTypeCount> tile;  // by the weights' type; null where it is none
+  // Quantises k values into q, scale, sum16 and sum32. False where the row is not to be multiplied in integers: it has
+  // a NaN, an infinity, or a chunk so small (but not 0) that its scale would not be a normal number.
+  bool (*quantize)(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
+                   std::int16_t* sum32);
+  // From this many rows on, the superblock kernels want all q at one distance from the row before; 0: never.
+  std::int64_t even_rows = 0;
+  // `rounds` rounds of this row's byte dot products on registers, as many chains as it takes; returns operations done.
+  double (*dot_peak)(std::int64_t rounds, std::int32_t* sink);
+};
+
+}  // namespace conclave

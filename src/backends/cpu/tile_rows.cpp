@@ -1,0 +1,67 @@
+#include "backends/cpu/tile_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/host_access.h"
+
+namespace conclave {
+
+TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
+    : rows(layout.add<ProductRow>(kMaxRows)),
+      from(layout.add<std::int64_t>(kMaxRows)),
+      x(layout.add<float>(k)),
+      w(layout.add<float>(k)) {
+  // Rows a multiple of 4096 bytes apart would share the sets of the L1.
+  if (kernels.product.even_rows > 0) q_stride = (k + kChunk - 1) / kChunk * kChunk + 64;
+  q = layout.add(kMaxRows, q_stride);
+}
+
+void TileRows::ready() {
+  if (q_stride_ == 0 || n_ < kernels_.product.even_rows) return;
+  const std::int64_t distance = rows_[1].q - rows_[0].q;
+  bool even = true;
+  for (std::int64_t r = 1; r < n_; ++r) even = even && rows_[r].q - rows_[r - 1].q == distance;
+  if (even) return;
+  const std::int64_t bytes = (bank_.k() + kChunk - 1) / kChunk * kChunk;
+  for (std::int64_t r = 0; r < n_; ++r) {
+    std::memcpy(q_ + r * q_stride_, rows_[r].q, static_cast<std::size_t>(bytes));
+    rows_[r].q = q_ + r * q_stride_;
+  }
+}
+
+TileRows::Ahead TileRows::ahead(const Tensor& w, std::int64_t first, std::int64_t end) {
+  const std::int64_t count = std::min<std::int64_t>(kTileColumns, end - first);
+  if (count <= 0 || w.stride(0) != row_bytes(w)) return {};
+  return {.at = row_address(w, {first}), .bytes = count * w.stride(0)};
+}
+
+void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const {
+  kernels_.product.tile[static_cast<std::size_t>(w.dtype)]({.weights = row_address(w, {first}),
+                                                            .column_stride = w.stride(0),
+                                                            .n_columns = static_cast<int>(count),
+                                                            .k = w.dim(1),
+                                                            .rows = rows_,
+                                                            .n_rows = n_,
+                                                            .out = out,
+                                                            .next = next.at,
+                                                            .next_bytes = next.bytes});
+  if (n_plain_ > 0 && is_block(w.dtype)) multiply_plainly(w, first, count, out);
+}
+
+void TileRows::multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const {
+  const std::int64_t k = w.dim(1);
+  for (std::int64_t r = 0; r < n_; ++r) {
+    if (!bank_.is_plain(filled_, from_[r])) continue;
+    bank_.load(from_[r], kernels_, x_);
+    for (std::int64_t n = 0; n < count; ++n) {
+      decode(w.dtype, {row_address(w, {first + n}), static_cast<std::size_t>(row_bytes(w))},
+             {w_, static_cast<std::size_t>(k)});
+      double sum = 0;
+      for (std::int64_t i = 0; i < k; ++i) sum += static_cast<double>(x_[i]) * static_cast<double>(w_[i]);
+      out[kTileColumns * r + n] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace conclave

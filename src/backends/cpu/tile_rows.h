@@ -1,0 +1,74 @@
+// TileRows: a few rows of a bank gathered for one weight matrix, and the products of a tile of its columns.
+#pragma once
+
+#include "backends/cpu/row_bank.h"
+
+namespace conclave {
+
+class TileRows {
+ public:
+  static constexpr std::int64_t kMaxRows = 128;  // their q of one chunk is 32 KiB: half the L1, or a little of the L2
+
+  // Where a set of rows lives in a thread's own scratch.
+  struct Scratch {
+    Scratch(std::int64_t k, const CpuKernels& kernels);
+    std::int64_t bytes() const { return layout.bytes(); }
+    ScratchLayout layout;
+    std::int64_t rows;
+    std::int64_t from;
+    std::int64_t x;
+    std::int64_t w;
+    std::int64_t q_stride = 0;  // of copies of q, where the kernels want rows at even distances
+    std::int64_t q;
+  };
+
+  TileRows(const RowBank& bank, const std::byte* filled, const CpuKernels& kernels, const Scratch& scratch,
+           std::byte* local)
+      : bank_(bank),
+        filled_(filled),
+        kernels_(kernels),
+        rows_(scratch_at<ProductRow>(local, scratch.rows)),
+        from_(scratch_at<std::int64_t>(local, scratch.from)),
+        x_(scratch_at<float>(local, scratch.x)),
+        w_(scratch_at<float>(local, scratch.w)),
+        q_(scratch_at<std::int8_t>(local, scratch.q)),
+        q_stride_(scratch.q_stride) {}
+
+  void clear() { n_ = n_plain_ = 0; }
+  void add(std::int64_t row) {
+    rows_[n_] = bank_.row(filled_, row);
+    n_plain_ += bank_.is_plain(filled_, row) ? 1 : 0;
+    from_[n_++] = row;
+  }
+  // After the last add().
+  void ready();
+  std::int64_t size() const { return n_; }
+
+  // Bytes of weights that will be wanted next.
+  struct Ahead {
+    const std::byte* at = nullptr;
+    std::int64_t bytes = 0;
+  };
+  // Columns first .. of w [n, k], up to a tile of them, before `end`.
+  static Ahead ahead(const Tensor& w, std::int64_t first, std::int64_t end);
+
+  // out[r][0 .. count-1] = row r times columns first .. of w [n, k]; count at most 16.
+  void multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const;
+
+ private:
+  void multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const;
+
+  const RowBank& bank_;
+  const std::byte* filled_;
+  const CpuKernels& kernels_;
+  ProductRow* rows_;
+  std::int64_t* from_;
+  float* x_;  // [k] each, for rows that must be multiplied plainly
+  float* w_;
+  std::int8_t* q_;
+  std::int64_t q_stride_;
+  std::int64_t n_ = 0;
+  std::int64_t n_plain_ = 0;
+};
+
+}  // namespace conclave

@@ -1,0 +1,306 @@
+#include "backends/cpu/cpu_device.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "backends/ref/ref_device.h"
+#include "base/error.h"
+#include "ops/host_access.h"
+#include "support/execute.h"
+#include "support/suite.h"
+
+namespace conclave::test {
+namespace {
+
+std::vector<std::string> runnable_rows() {
+  std::vector<std::string> names;
+  for (const CpuRow& row : cpu_rows()) {
+    if (row.runs_here()) names.emplace_back(row.kernels->name);
+  }
+  return names;
+}
+
+std::string error_of(const std::string& kernels) {
+  try {
+    CpuDevice device({.threads = 1, .kernels = kernels});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CpuDevice, TheForcedRowIsTheOneThatRuns) {
+  for (const CpuRow& row : cpu_rows()) {
+    const std::string name(row.kernels->name);
+    if (!row.runs_here()) {
+      EXPECT_EQ(error_of(name), "CONCLAVE_CPU: this machine cannot run '" + name + "'");
+      continue;
+    }
+    const CpuDevice device({.threads = 1, .kernels = name});
+    EXPECT_EQ(&device.kernels(), row.kernels);
+  }
+  EXPECT_EQ(&CpuDevice({.threads = 1}).kernels(), &CpuDevice({.threads = 1, .kernels = runnable_rows()[0]}).kernels());
+  EXPECT_NE(error_of("sse17").find("there is no 'sse17'; there is: "), std::string::npos);
+}
+
+// Every row has its own code: a table that was filled with another's would be found here.
+TEST(CpuDevice, NoRowBorrowsTheProductsOfAnother) {
+  for (const CpuRow& a : cpu_rows()) {
+    for (const CpuRow& b : cpu_rows()) {
+      if (a.kernels == b.kernels) continue;
+      const auto q4_k = static_cast<std::size_t>(DType::q4_k);
+      EXPECT_NE(a.kernels->product.tile[q4_k], b.kernels->product.tile[q4_k])
+          << a.kernels->name << " and " << b.kernels->name;
+    }
+  }
+}
+
+TEST(CpuDevice, RefusesThreadCountsThatCannotBe) {
+  EXPECT_THROW(CpuDevice({.threads = ThreadPool::kMaxThreads + 1}), Error);
+  EXPECT_GE(CpuDevice().threads(), 1);
+}
+
+class CpuRowTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(EveryRow, CpuRowTest, testing::ValuesIn(runnable_rows()),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(CpuRowTest, PassesEveryCase) {
+  CpuDevice device({.threads = 2, .kernels = GetParam()});
+  for (const OpReport& report : run_suite(device, {.arithmetic = kInt8Arithmetic})) {
+    EXPECT_EQ(report.failed, 0) << report.op << ": " << (report.failures.empty() ? "" : report.failures.front());
+    EXPECT_GT(report.cases, 0) << report.op;
+  }
+}
+
+// NaN payloads are the only bits that may differ.
+std::vector<std::uint32_t> without_payloads(std::vector<std::uint32_t> bits) {
+  for (std::uint32_t& b : bits) {
+    if (std::isnan(std::bit_cast<float>(b))) b = 0x7FC00000U;
+  }
+  return bits;
+}
+
+void expect_same(const Outcome& got, const Outcome& want, const std::string& where) {
+  ASSERT_EQ(got.fault, want.fault) << where;
+  for (const auto& [name, bits] : want.outputs) {
+    EXPECT_EQ(without_payloads(got.outputs.at(name)), without_payloads(bits)) << where << ": " << name;
+  }
+}
+
+TEST(CpuDevice, EveryOpHasTheSameBitsOnAnyNumberOfThreadsAndOnEveryRow) {
+  CpuDevice first({.threads = 1});
+  std::vector<std::unique_ptr<CpuDevice>> others;
+  for (const int threads : {2, 3, 7}) others.push_back(std::make_unique<CpuDevice>(CpuOptions{.threads = threads}));
+  for (const std::string& row : runnable_rows()) {
+    others.push_back(std::make_unique<CpuDevice>(CpuOptions{.threads = 1, .kernels = row}));
+  }
+  for (const OpCases& cases : all_op_cases()) {
+    std::vector<CaseSpec> specs = cases.list();
+    for (int i = 0; i < 10; ++i) specs.push_back(random_spec(cases, 77, i));
+    for (const CaseSpec& spec : specs) {
+      const Case one = spec.make(Layout::padded);
+      const Outcome want = execute(one, first);
+      for (const auto& device : others) {
+        expect_same(
+            execute(one, *device), want,
+            fmt::format("{} [{}] on {} threads of {}", cases.op, spec.name, device->threads(), device->kernels().name));
+      }
+    }
+  }
+}
+
+// An MoE layer of some size, and any part of its tokens as a batch of its own.
+struct Layer {
+  static constexpr std::int64_t kExperts = 8;
+  static constexpr std::int64_t kTopK = 3;
+  std::int64_t d_model = 512;
+  std::int64_t d_ff = 256;
+  DType gate = DType::q4_k;
+  DType down = DType::q6_k;
+  DType x = DType::f32;
+  DType expert_out = DType::f32;
+
+  Case make(std::int64_t n_tokens) const {
+    CaseBuilder b(7, Layout::dense);
+    const std::int64_t pairs = n_tokens * kTopK;
+    MoeFfn op{.rule = {.top_k = kTopK, .renormalize = true}};
+    op.gate = b.weights(gate, {kExperts, d_ff, d_model});
+    op.up = b.weights(gate, {kExperts, d_ff, d_model});
+    op.down = b.weights(down, {kExperts, d_model, d_ff});
+    op.next.weight = b.values(DType::f32, {d_model});
+    op.x = b.values(x, {n_tokens, d_model});
+    op.logits = b.values(DType::f32, {n_tokens, kExperts});
+    op.residual = b.values(DType::f32, {n_tokens, d_model});
+    op.routing = {.experts = b.output(DType::i32, {n_tokens, kTopK}),
+                  .weights = b.output(DType::f32, {n_tokens, kTopK})};
+    op.groups = {.offsets = b.output(DType::i32, {kExperts + 1}),
+                 .row_pair = b.output(DType::i32, {pairs}),
+                 .pair_row = b.output(DType::i32, {n_tokens, kTopK})};
+    op.hidden = b.output(DType::f32, {pairs, d_ff});
+    op.expert_out = b.output(expert_out, {pairs, d_model});
+    op.next.out = b.output(DType::f32, {n_tokens, d_model});
+    return b.finish("layer", op);
+  }
+};
+
+// The tokens first .. first+count-1 of a layer's batch, as a batch.
+MoeFfn part_of(const MoeFfn& all, std::int64_t first, std::int64_t count) {
+  MoeFfn op = all;
+  for (Tensor* t :
+       {&op.x, &op.logits, &op.residual, &op.routing.experts, &op.routing.weights, &op.groups.pair_row, &op.next.out}) {
+    *t = slice(*t, 0, first, count);
+  }
+  for (Tensor* t : {&op.groups.row_pair, &op.hidden, &op.expert_out}) *t = slice(*t, 0, 0, count * Layer::kTopK);
+  return op;
+}
+
+std::vector<std::uint32_t> results_of(const MoeFfn& op) {
+  std::vector<std::uint32_t> all = dense_bits(op.residual);
+  for (const Tensor& t : {op.next.out, op.routing.experts, op.routing.weights}) {
+    const auto bits = dense_bits(t);
+    all.insert(all.end(), bits.begin(), bits.end());
+  }
+  return all;
+}
+
+void expect_batches_do_not_matter(const Layer& layer, const std::string& row, const std::string& where) {
+  constexpr std::int64_t kTokens = 512;
+  CpuDevice device({.threads = 2, .kernels = row});
+  const Case whole = clone(layer.make(kTokens));
+  device.run(whole.op);
+  for (const std::int64_t count : {1, 2, 3, 7, 8, 9, 33, 43, 129, 300}) {
+    for (std::int64_t first = 0; first + count <= kTokens; first += std::max<std::int64_t>(count, 101)) {
+      const Case again = clone(layer.make(kTokens));
+      const MoeFfn batch = part_of(std::get<MoeFfn>(again.op), first, count);
+      device.run(batch);
+      ASSERT_EQ(results_of(batch), results_of(part_of(std::get<MoeFfn>(whole.op), first, count)))
+          << where << ": tokens " << first << " and " << count - 1 << " more";
+    }
+  }
+}
+
+TEST_P(CpuRowTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
+  expect_batches_do_not_matter({}, GetParam(), "q4_k and q6_k");
+  expect_batches_do_not_matter({.gate = DType::q5_k, .down = DType::q8_0, .x = DType::bf16, .expert_out = DType::bf16},
+                               GetParam(), "q5_k and q8_0, bf16");
+}
+
+TEST(CpuDevice, EveryFormatIsTheSameInAnyBatch) {
+  for (const DType type : all_dtypes()) {
+    if (is_integer(type)) continue;
+    expect_batches_do_not_matter({.d_model = 256, .d_ff = 256, .gate = type, .down = type}, "",
+                                 std::string(dtype_info(type).name));
+  }
+}
+
+TEST_P(CpuRowTest, TheFusedUnitHasTheBitsOfTheSequence) {
+  CpuDevice device({.threads = 3, .kernels = GetParam()});
+  for (const std::int64_t n_tokens : {1, 5, 42, 43, 200}) {
+    const Layer layer{.expert_out = n_tokens % 2 ? DType::f32 : DType::bf16};
+    const Case fused = clone(layer.make(n_tokens));
+    const Case apart = clone(layer.make(n_tokens));
+    device.run(fused.op);
+    const MoeFfnSequence ops = sequence_of(std::get<MoeFfn>(apart.op));
+    Program program;
+    program.record(ops.route);
+    program.record(ops.group);
+    program.record(ops.gate_up);
+    program.record(ops.down);
+    std::visit([&](const auto& combine) { program.record(combine); }, ops.combine);
+    device.compile(program)->run();
+    EXPECT_EQ(results_of(std::get<MoeFfn>(fused.op)), results_of(std::get<MoeFfn>(apart.op))) << n_tokens;
+  }
+}
+
+TEST_P(CpuRowTest, NanAndInfinityStayInTheirToken) {
+  CpuDevice device({.threads = 2, .kernels = GetParam()});
+  for (const std::int64_t n_tokens : {2, 20, 90}) {
+    const Case plain = clone(Layer().make(n_tokens));
+    device.run(plain.op);
+    for (const float value : {NAN, INFINITY, -INFINITY, 1e30F}) {
+      const Case hurt = clone(Layer().make(n_tokens));
+      const auto& op = std::get<MoeFfn>(hurt.op);
+      store(op.x, {1, 17}, static_cast<double>(value));
+      device.run(hurt.op);
+      for (std::int64_t t = 0; t < n_tokens; ++t) {
+        const bool same = results_of(part_of(op, t, 1)) == results_of(part_of(std::get<MoeFfn>(plain.op), t, 1));
+        EXPECT_EQ(same, t != 1) << "token " << t << " of " << n_tokens << ", value " << value;
+      }
+      if (!std::isfinite(value)) EXPECT_FALSE(std::isfinite(load(op.residual, {1, 0})));
+    }
+  }
+}
+
+TEST(CpuDevice, ActivationsUpToAMillionGiveNoInfinity) {
+  CpuDevice device;
+  RefDevice reference;
+  const Case ours = clone(Layer().make(4));
+  const auto& op = std::get<MoeFfn>(ours.op);
+  for (std::int64_t t = 0; t < 4; ++t) {
+    for (std::int64_t d = 0; d < op.x.dim(1); ++d) store(op.x, {t, d}, 1e6 * static_cast<double>(load(op.x, {t, d})));
+  }
+  const Case theirs = clone(ours);
+  device.run(ours.op);
+  reference.run(theirs.op);
+  for (std::int64_t d = 0; d < op.x.dim(1); ++d) {
+    EXPECT_TRUE(std::isfinite(load(std::get<MoeFfn>(theirs.op).residual, {2, d})));
+    EXPECT_TRUE(std::isfinite(load(op.residual, {2, d})));
+  }
+}
+
+TEST(CpuDevice, RunsAWholeProgramInOrderManyTimes) {
+  CpuDevice device({.threads = 3});
+  CaseBuilder b(3, Layout::dense);
+  const Tensor x = b.values(DType::f32, {5, 64});
+  const Tensor w = b.weights(DType::q8_0, {64, 64});
+  const Tensor y = b.output(DType::f32, {5, 64});
+  const Tensor norm = b.values(DType::f32, {64});
+  Program program;
+  program.matmul({.x = x, .w = w, .out = y});
+  program.rms_norm({.x = y, .weight = norm, .out = x});
+  const Case keep = b.finish("program", Matmul{.x = x, .w = w, .out = y});
+  const auto executable = device.compile(program);
+  std::vector<std::uint32_t> first;
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<float> before = load_row(x, {0});
+    executable->run();
+    const Case same = clone(keep);
+    if (i == 0) first = dense_bits(x);
+    ASSERT_TRUE(std::isfinite(load(x, {4, 63})));
+  }
+  EXPECT_NE(dense_bits(x), first);  // every run feeds the next
+}
+
+TEST(CpuDevice, RefusesScratchThatNoMemoryHolds) {
+  CpuDevice device;
+  // One row, given 2^40 times by a stride of 0: a legal view of a huge input.
+  const auto x = HostBuffer::make(64 * 4);
+  const auto w = HostBuffer::make(64 * 4);
+  const auto out = HostBuffer::make(64);
+  Tensor rows = dense(*x, 0, DType::f32, {1, 64});
+  rows.dims[0] = std::int64_t{1} << 58;
+  rows.strides[0] = 0;
+  Tensor to = dense(*out, 0, DType::f32, {1, 1});
+  to.dims[0] = std::int64_t{1} << 58;
+  to.strides[0] = 0;
+  const Matmul op{.x = rows, .w = dense(*w, 0, DType::f32, {1, 64}), .out = to};
+  try {
+    device.run(op);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    SUCCEED() << error.what();
+  }
+}
+
+TEST(CpuDevice, SelectNamesTheRow) {
+  const CpuDevice device({.threads = 1, .kernels = "generic"});
+  const Case one = Layer().make(1);
+  EXPECT_EQ(device.select(one.op).plan, "generic");
+  EXPECT_TRUE(device.select(one.op).supported());
+}
+
+}  // namespace
+}  // namespace conclave::test
