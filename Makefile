@@ -2,14 +2,15 @@
 #
 #   make demo     set up, build, and show the program at work
 #   make test     set up, build, and run every test
+#   make bench    build, and measure every op against this machine's own peaks
 #   make format   lay out the sources
 #
-# Both set-ups install missing Debian packages where they may, and say which command to run where they may not.
+# All of them install missing Debian packages where they may, and say which command to run where they may not.
 
 BUILD_PACKAGES := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
 TEST_PACKAGES  := $(BUILD_PACKAGES) clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 python3 python3-numpy
 
-.PHONY: demo test build format format-check tidy goldens clean
+.PHONY: demo test bench build format format-check tidy goldens clean
 
 build:
 	@scripts/install-packages $(BUILD_PACKAGES)
@@ -19,6 +20,9 @@ build:
 demo: build
 	@echo
 	build/release/bin/conclave selftest
+
+bench: build
+	build/release/bin/conclave bench --kernels --targets
 
 test:
 	@scripts/install-packages $(TEST_PACKAGES)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/file_text.h"
+#include "bench.h"
 #include "cli.h"
 #include "inspect.h"
 #include "selftest.h"
@@ -50,8 +51,8 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "conclave: mixture-of-experts models from GGUF files. It inspects them and checks its own ops; running them "
-      "comes next.",
+      "conclave: mixture-of-experts models from GGUF files. It inspects them, checks its own ops and measures "
+      "them; running models comes next.",
       "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
@@ -59,6 +60,7 @@ int run(int argc, char** argv) {
   conclave::Command chosen;
   conclave::add_inspect(app, chosen);
   conclave::add_selftest(app, chosen);
+  conclave::add_bench(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

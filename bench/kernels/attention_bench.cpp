@@ -66,7 +66,8 @@ BenchCase attention_case(CaseMaker& maker, const Batch& batch) {
     const double share = (batch.positions[static_cast<std::size_t>(token.first)] + 1) / seen;
     made.samples.push_back({.op = sample, .share = share});
   }
-  const double cache_share = 1.0 / static_cast<double>(slots);
+  const double cache_share =
+      static_cast<double>(batch.n_seqs * batch.length) / static_cast<double>(n_pages * kPageSize);
   made.work = {.bytes = moved_bytes(made.slots[0], {{"k_pool", cache_share}, {"v_pool", cache_share}}),
                .ops = 4 * seen * static_cast<double>(m.n_heads * m.d_head)};
   return maker.finish(std::move(made));
