@@ -1,14 +1,17 @@
 # The front door. CMake (presets in CMakePresets.json) does the work.
 #
 #   make demo     set up, build, and show the program at work
-#   make test     set up, build, and run every test
-#   make bench    build, and measure every op against this machine's own peaks
+#   make test     set up, build, and run every test: also under sanitizers, and for 64-bit ARM under an emulator
+#   make bench    set up, build, and measure every op of the CPU backend beside this machine's own peaks
 #   make format   lay out the sources
+#   make tidy     clang-tidy over what is compiled into the program
+#   make goldens  recompute the golden answers of the cases with NumPy
 #
 # All of them install missing Debian packages where they may, and say which command to run where they may not.
 
 BUILD_PACKAGES := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
-TEST_PACKAGES  := $(BUILD_PACKAGES) clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 python3 python3-numpy
+TEST_PACKAGES  := $(BUILD_PACKAGES) clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 python3 python3-numpy \
+                  g++-12-aarch64-linux-gnu qemu-user
 
 .PHONY: demo test bench build format format-check tidy goldens clean
 

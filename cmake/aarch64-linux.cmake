@@ -5,7 +5,7 @@
 #
 # Debian's cross compiler looks into /usr/include after its own headers, so that CLI11 and nlohmann-json, which are
 # headers alone, are found as they are. Of fmt and GoogleTest there are only libraries for this machine: fmt is used as
-# headers, GoogleTest is built from its source (package googletest).
+# headers, GoogleTest is built from its source (package googletest, which comes with libgtest-dev).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc-12)  # for GoogleTest's configuration

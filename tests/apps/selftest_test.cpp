@@ -1,75 +1,21 @@
 // Runs `conclave selftest`: exit codes, what goes to stdout and what to stderr.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
-#include <string>
-#include <vector>
+
+#include "apps/program.h"
 
 namespace conclave {
 namespace {
 
-struct Outcome {
-  int exit_code = -1;  // -1 where a signal ended it
-  std::string out;
-  std::string err;
-};
-
-std::string read_all(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-class Selftest : public testing::Test {
+class Selftest : public ProgramTest {
  protected:
-  Selftest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "conclave-selftest-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    folder_ = pattern;
-  }
-  ~Selftest() override { std::filesystem::remove_all(folder_); }
-
-  // `arguments` as a shell takes them; `environment` as in "NAME=value".
-  Outcome run(const std::string& arguments, const std::string& environment = "") const {
-    const std::string command = "env -u CONCLAVE_MOE_DUMP -u CONCLAVE_MOE_DUMP_PAIRS " + environment +
-                                " '" CONCLAVE_BIN_DIR "/conclave' selftest " + arguments + " >'" + path("stdout") +
-                                "' 2>'" + path("stderr") + "'";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_all(path("stdout")), read_all(path("stderr"))};
-  }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  // Exit code 1 and one line on stderr.
-  static void expect_error(const Outcome& outcome, const std::string& part) {
-    EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
-    EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
-    EXPECT_TRUE(has(outcome.err, part)) << outcome.err;
-  }
-
-  std::filesystem::path folder_;
+  Selftest() : ProgramTest("selftest") {}
 };
 
 TEST_F(Selftest, PassesEveryListedCaseOfEveryOp) {
-  const Outcome r = run("--random 0 --json");
+  const Outcome r = run("--device ref --random 0 --json");
   EXPECT_EQ(r.exit_code, 0) << r.out.substr(0, 2000) << r.err;
   EXPECT_EQ(r.err, "");
   std::set<std::string> ops;
@@ -102,7 +48,9 @@ TEST_F(Selftest, ShowsATableWithItsSeed) {
 
 TEST_F(Selftest, RunsTheRandomCasesItIsAskedFor) {
   const auto cases = [&](const std::string& arguments) {
-    return nlohmann::json::parse(run("--json --op argmax " + arguments).out).at("cases").get<std::int64_t>();
+    return nlohmann::json::parse(run("--device ref --json --op argmax " + arguments).out)
+        .at("cases")
+        .get<std::int64_t>();
   };
   const std::int64_t listed = cases("--random 0");
   EXPECT_EQ(cases("--random 7"), listed + 7);
@@ -110,38 +58,68 @@ TEST_F(Selftest, RunsTheRandomCasesItIsAskedFor) {
   EXPECT_LE(cases("--small"), listed) << "the short list, without random cases";
 }
 
-TEST_F(Selftest, TakesEveryNameOfTheReference) {
-  for (const char* device : {"--device ref", "--device all", "--device auto", "--backend ref"}) {
+TEST_F(Selftest, TakesEveryNameOfADevice) {
+  for (const char* device : {"--device ref", "--device cpu", "--device all", "--device auto", "--backend ref"}) {
     EXPECT_EQ(run(std::string(device) + " --op argmax --small").exit_code, 0) << device;
   }
 }
 
 TEST_F(Selftest, RefusesWhatIsNotThere) {
   expect_error(run("--op nonsense"), "there is no op 'nonsense'");
-  expect_error(run("--device nonsense"), "there is no device 'nonsense' here; there is: ref");
+  expect_error(run("--device nonsense"), "there is no device 'nonsense' here; there are: ref, cpu");
   expect_error(run("--export /nonexistent/x"), "/nonexistent/x: cannot be opened for writing");
   expect_error(run("--answers /nonexistent/x"), "/nonexistent/x");
 }
 
 TEST_F(Selftest, RefusesWrongUsage) {
-  for (const char* arguments : {"--colour", "--seed x", "--random -1", "stray", "--export a --answers b"}) {
-    const Outcome r = run(arguments);
-    EXPECT_EQ(r.exit_code, 2) << arguments << r.err;
-    EXPECT_EQ(r.out, "");
-    EXPECT_TRUE(r.err.starts_with("error: ")) << r.err;
-    EXPECT_TRUE(has(r.err, "Try: conclave selftest --help\n")) << r.err;
-    EXPECT_EQ(lines_of(r.err).size(), 2U) << r.err;
+  for (const char* arguments :
+       {"--colour", "--seed x", "--random -1", "stray", "--export a --answers b", "-t x", "--threads -1", "-t 1025"}) {
+    expect_wrong_usage(arguments);
   }
+}
+
+// Every op, and the row of the kernel table that was forced.
+TEST_F(Selftest, ChecksTheCpuBackendWithTheKernelsItIsTold) {
+  const Outcome r = run("--device cpu --small --json -t 2", "CONCLAVE_CPU=generic");
+  EXPECT_EQ(r.exit_code, 0) << r.out.substr(0, 2000) << r.err;
+  EXPECT_EQ(r.err, "");
+  std::set<std::string> ops;
+  for (const std::string& text : lines_of(r.out)) {
+    const auto line = nlohmann::json::parse(text);
+    EXPECT_EQ(line.size(), 7U) << text;
+    EXPECT_TRUE(ops.insert(line.at("op")).second) << text;
+    EXPECT_EQ(line.at("backend"), "cpu");
+    EXPECT_EQ(line.at("kernels"), "generic");
+    EXPECT_EQ(line.at("failed"), 0) << text;
+    EXPECT_GT(line.at("cases"), 0) << text;
+  }
+  EXPECT_GE(ops.size(), 20U);
+}
+
+TEST_F(Selftest, NamesTheKernelsItChose) {
+  const Outcome r = run("--device cpu --op argmax --small --json");
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const std::string kernels = nlohmann::json::parse(r.out).at("kernels");
+  EXPECT_NE(kernels, "");
+  EXPECT_TRUE(has(run("--device cpu --op argmax --small").out, " cpu " + kernels + " ")) << kernels;
+  EXPECT_TRUE(has(run("--device cpu --op argmax --small", "CONCLAVE_CPU=" + kernels).out, " cpu " + kernels + " "));
+}
+
+TEST_F(Selftest, RefusesKernelsThatAreNotThere) {
+  const Outcome r = run("--device cpu --op argmax", "CONCLAVE_CPU=nonsense");
+  expect_error(r, "CONCLAVE_CPU: there is no 'nonsense'; there is: ");
+  EXPECT_TRUE(has(r.err, "generic")) << r.err;
+  EXPECT_EQ(r.out, "");
 }
 
 TEST_F(Selftest, FailsWhereAnAnswerIsMissing) {
   std::ofstream(path("empty")).flush();
-  const Outcome r = run("--op argmax --random 0 --answers '" + path("empty") + "'");
+  const Outcome r = run("--device ref --op argmax --random 0 --answers '" + path("empty") + "'");
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_TRUE(has(r.out, "there is no golden answer")) << r.out;
   EXPECT_TRUE(has(r.out, "FAILED")) << r.out;
   EXPECT_TRUE(has(r.out, " more\n")) << "a long list of failures is cut\n" << r.out;
-  const Outcome json = run("--json --op argmax --random 0 --answers '" + path("empty") + "'");
+  const Outcome json = run("--device ref --json --op argmax --random 0 --answers '" + path("empty") + "'");
   EXPECT_EQ(json.exit_code, 1);
   const auto line = nlohmann::json::parse(json.out);
   EXPECT_EQ(line.at("failed"), line.at("cases"));
@@ -149,7 +127,7 @@ TEST_F(Selftest, FailsWhereAnAnswerIsMissing) {
 
 TEST_F(Selftest, RefusesAnAnswersFileThatIsNone) {
   std::ofstream(path("junk")) << "this is no answer\n";
-  expect_error(run("--op argmax --random 0 --answers '" + path("junk") + "'"), "junk");
+  expect_error(run("--device ref --op argmax --random 0 --answers '" + path("junk") + "'"), "junk");
 }
 
 TEST_F(Selftest, ExportsEveryCaseOfAnOp) {
@@ -170,21 +148,23 @@ TEST_F(Selftest, ExportsEveryCaseOfAnOp) {
 }
 
 TEST_F(Selftest, DumpsOneRoutingOnRequest) {
-  const Outcome r = run("--op moe_group", "CONCLAVE_MOE_DUMP=1");
+  const Outcome r = run("--device ref --op moe_group", "CONCLAVE_MOE_DUMP=1");
   EXPECT_EQ(r.exit_code, 0) << r.out;
   const auto lines = lines_of(r.err);
   ASSERT_EQ(lines.size(), 1U) << r.err;
   EXPECT_EQ(nlohmann::json::parse(lines[0]).at("event"), "moe_dump");
-  const Outcome waited = run("--op moe_group", "CONCLAVE_MOE_DUMP=1 CONCLAVE_MOE_DUMP_PAIRS=20");
+  const Outcome waited = run("--device ref --op moe_group", "CONCLAVE_MOE_DUMP=1 CONCLAVE_MOE_DUMP_PAIRS=20");
   ASSERT_EQ(lines_of(waited.err).size(), 1U) << waited.err;
   EXPECT_GE(nlohmann::json::parse(waited.err).at("pairs"), 20);
+  EXPECT_EQ(lines_of(run("--device cpu --op moe_group", "CONCLAVE_MOE_DUMP=1").err).size(), 1U);
   EXPECT_EQ(run("--op argmax", "CONCLAVE_MOE_DUMP=1").err, "") << "nothing to dump";
-  EXPECT_EQ(run("--op moe_group", "CONCLAVE_MOE_DUMP=0").err, "");
+  EXPECT_EQ(run("--device ref --op moe_group", "CONCLAVE_MOE_DUMP=0").err, "");
 }
 
 TEST_F(Selftest, RefusesADumpRequestThatIsNone) {
-  expect_error(run("--op moe_group", "CONCLAVE_MOE_DUMP=2"), "CONCLAVE_MOE_DUMP is '2', expected 0 or 1");
-  expect_error(run("--op moe_group", "CONCLAVE_MOE_DUMP=1 CONCLAVE_MOE_DUMP_PAIRS=x"), "expected a number of pairs");
+  expect_error(run("--device ref --op moe_group", "CONCLAVE_MOE_DUMP=2"), "CONCLAVE_MOE_DUMP is '2', expected 0 or 1");
+  expect_error(run("--device ref --op moe_group", "CONCLAVE_MOE_DUMP=1 CONCLAVE_MOE_DUMP_PAIRS=x"),
+               "expected a number of pairs");
 }
 
 }  // namespace

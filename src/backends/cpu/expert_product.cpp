@@ -80,7 +80,7 @@ void ExpertProduct::plan(const CpuRun& run) const {
   plan.n_columns = lists_->columns(spec_.w.dim(1));
   const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
-  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 16), 1, 16);
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), 1, 16);
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
   plan.n_items = blocks * plan.items_per_block;
 }

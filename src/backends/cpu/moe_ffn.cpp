@@ -110,7 +110,7 @@ class Ffn final : public CpuOp {
   }
   // At least a few items for each thread.
   std::int64_t columns_per_item(int threads) const {
-    const std::int64_t tiles = d_model() / kTileColumns / (threads * 8);
+    const std::int64_t tiles = d_model() / kTileColumns / (threads * 32);
     return std::clamp<std::int64_t>(tiles * kTileColumns, kTileColumns, kMaxColumns);
   }
 

@@ -3,7 +3,7 @@
 // Weights of a block format are multiplied in integers, straight from the stored blocks. A row of activations is int8
 // with one f32 scale per chunk of 256 values:
 //
-//   scale[c] = max |x| / 127,  q = x / scale[c] rounded to nearest even              over chunk c
+//   scale[c] = max |x| / 127,  q = x * (1 / scale[c]) rounded to nearest even        over chunk c
 //
 // and one output is, chunk by chunk in ascending order, every operation rounded once in f32, sums in exact integers:
 //
@@ -44,7 +44,8 @@ struct TileProduct {
   std::int64_t k;
   const ProductRow* rows;
   std::int64_t n_rows;
-  float* out;  // [n_rows][16]
+  const std::byte* packed;  // the rows as pack() lays them out, or null
+  float* out;               // [n_rows][16]
   // Bytes that will be wanted soon: asked for, evenly, while the tile is computed.
   const std::byte* next;
   std::int64_t next_bytes;
@@ -58,10 +59,16 @@ struct ProductKernels {
   // a NaN, an infinity, or a chunk so small (but not 0) that its scale would not be a normal number.
   bool (*quantize)(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
                    std::int16_t* sum32);
-  // From this many rows on, the superblock kernels want all q at one distance from the row before; 0: never.
-  std::int64_t even_rows = 0;
-  // `rounds` rounds of this row's byte dot products on registers, as many chains as it takes; returns operations done.
+  // Rows laid out once more for kernels that want many of them together, for any number of tiles: from `pack_from` rows
+  // on, pack() writes `packed_bytes` for every 16 rows and chunk. Null where no kernel wants it.
+  void (*pack)(const ProductRow* rows, std::int64_t n_rows, std::int64_t k, std::byte* to) = nullptr;
+  std::int64_t packed_bytes = 0;
+  std::int64_t pack_from = 0;
+  // For benchmarks. `rounds` rounds of this row's byte dot products on registers, as many chains as it takes, over the
+  // two words at `sink`; returns how many operations that was. And `bytes` (a multiple of 256) read as wide as the row
+  // can; the result depends on all of them.
   double (*dot_peak)(std::int64_t rounds, std::int32_t* sink);
+  std::int32_t (*read)(const std::byte* from, std::int64_t bytes);
 };
 
 }  // namespace conclave

@@ -18,6 +18,7 @@ class RowBank {
 
   std::int64_t n_rows() const { return n_rows_; }
   std::int64_t k() const { return k_; }
+  bool has_integers() const { return integers_; }  // whether rows are quantised: there are block weights
   std::int64_t bytes() const;
   std::int64_t row_stride() const { return stride_; }
 

@@ -1,7 +1,6 @@
 #include "backends/cpu/tile_rows.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/host_access.h"
 
@@ -11,23 +10,13 @@ TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
     : rows(layout.add<ProductRow>(kMaxRows)),
       from(layout.add<std::int64_t>(kMaxRows)),
       x(layout.add<float>(k)),
-      w(layout.add<float>(k)) {
-  // Rows a multiple of 4096 bytes apart would share the sets of the L1.
-  if (kernels.product.even_rows > 0) q_stride = (k + kChunk - 1) / kChunk * kChunk + 64;
-  q = layout.add(kMaxRows, q_stride);
-}
+      w(layout.add<float>(k)),
+      packed(layout.add((kMaxRows + 15) / 16 * (k / kChunk), kernels.product.packed_bytes)) {}
 
 void TileRows::ready() {
-  if (q_stride_ == 0 || n_ < kernels_.product.even_rows) return;
-  const std::int64_t distance = rows_[1].q - rows_[0].q;
-  bool even = true;
-  for (std::int64_t r = 1; r < n_; ++r) even = even && rows_[r].q - rows_[r - 1].q == distance;
-  if (even) return;
-  const std::int64_t bytes = (bank_.k() + kChunk - 1) / kChunk * kChunk;
-  for (std::int64_t r = 0; r < n_; ++r) {
-    std::memcpy(q_ + r * q_stride_, rows_[r].q, static_cast<std::size_t>(bytes));
-    rows_[r].q = q_ + r * q_stride_;
-  }
+  const ProductKernels& product = kernels_.product;
+  is_packed_ = product.pack != nullptr && n_ >= product.pack_from && bank_.has_integers();
+  if (is_packed_) product.pack(rows_, n_, bank_.k(), packed_);
 }
 
 TileRows::Ahead TileRows::ahead(const Tensor& w, std::int64_t first, std::int64_t end) {
@@ -43,6 +32,7 @@ void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count,
                                                             .k = w.dim(1),
                                                             .rows = rows_,
                                                             .n_rows = n_,
+                                                            .packed = is_packed_ ? packed_ : nullptr,
                                                             .out = out,
                                                             .next = next.at,
                                                             .next_bytes = next.bytes});

@@ -18,8 +18,7 @@ class TileRows {
     std::int64_t from;
     std::int64_t x;
     std::int64_t w;
-    std::int64_t q_stride = 0;  // of copies of q, where the kernels want rows at even distances
-    std::int64_t q;
+    std::int64_t packed;
   };
 
   TileRows(const RowBank& bank, const std::byte* filled, const CpuKernels& kernels, const Scratch& scratch,
@@ -31,10 +30,12 @@ class TileRows {
         from_(scratch_at<std::int64_t>(local, scratch.from)),
         x_(scratch_at<float>(local, scratch.x)),
         w_(scratch_at<float>(local, scratch.w)),
-        q_(scratch_at<std::int8_t>(local, scratch.q)),
-        q_stride_(scratch.q_stride) {}
+        packed_(local + scratch.packed) {}
 
-  void clear() { n_ = n_plain_ = 0; }
+  void clear() {
+    n_ = n_plain_ = 0;
+    is_packed_ = false;
+  }
   void add(std::int64_t row) {
     rows_[n_] = bank_.row(filled_, row);
     n_plain_ += bank_.is_plain(filled_, row) ? 1 : 0;
@@ -65,8 +66,8 @@ class TileRows {
   std::int64_t* from_;
   float* x_;  // [k] each, for rows that must be multiplied plainly
   float* w_;
-  std::int8_t* q_;
-  std::int64_t q_stride_;
+  std::byte* packed_;
+  bool is_packed_ = false;
   std::int64_t n_ = 0;
   std::int64_t n_plain_ = 0;
 };

@@ -229,7 +229,9 @@ TEST_P(CpuRowTest, NanAndInfinityStayInTheirToken) {
         const bool same = results_of(part_of(op, t, 1)) == results_of(part_of(std::get<MoeFfn>(plain.op), t, 1));
         EXPECT_EQ(same, t != 1) << "token " << t << " of " << n_tokens << ", value " << value;
       }
-      if (!std::isfinite(value)) EXPECT_FALSE(std::isfinite(load(op.residual, {1, 0})));
+      if (!std::isfinite(value)) {
+        EXPECT_FALSE(std::isfinite(load(op.residual, {1, 0})));
+      }
     }
   }
 }

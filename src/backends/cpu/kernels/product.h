@@ -14,6 +14,7 @@ struct KFormat {
   void (*unpack)(const std::byte* const* columns, WeightTile& tile);
   std::int64_t bytes;
   int groups;
+  int largest;  // level
   bool affine;
   bool has_sign;  // levels are signed, with V::kBias added
   int offset;
@@ -23,6 +24,7 @@ template <class V>
 struct BlockFormat {
   void (*unpack)(const std::byte* const* columns, std::int64_t at, int block, WeightTile& tile);
   std::int64_t bytes;
+  int largest;
   bool affine;
   bool has_sign;
   int offset;
@@ -33,19 +35,52 @@ struct Product {
   using F = typename V::F;
   using I = typename V::I;
 
-  static constexpr KFormat<V> kQ2K{Unpack<V>::q2_k, 84, 16, true, false, 0};
-  static constexpr KFormat<V> kQ3K{Unpack<V>::q3_k, 110, 16, false, false, 4};
-  static constexpr KFormat<V> kQ4K{Unpack<V>::q4_k, 144, 8, true, false, 0};
-  static constexpr KFormat<V> kQ5K{Unpack<V>::q5_k, 176, 8, true, false, 0};
-  static constexpr KFormat<V> kQ6K{Unpack<V>::q6_k, 210, 16, false, false, 32};
-  static constexpr KFormat<V> kIq4Xs{Unpack<V>::iq4_xs, 136, 8, false, true, V::kBias};
-  static constexpr BlockFormat<V> kQ4_0{Unpack<V>::q4_0, 18, false, false, 8};
-  static constexpr BlockFormat<V> kQ4_1{Unpack<V>::q4_1, 20, true, false, 0};
-  static constexpr BlockFormat<V> kQ5_0{Unpack<V>::q5_0, 22, false, false, 16};
-  static constexpr BlockFormat<V> kQ5_1{Unpack<V>::q5_1, 24, true, false, 0};
-  static constexpr BlockFormat<V> kQ8_0{Unpack<V>::q8_0, 34, false, true, V::kBias};
-  static constexpr BlockFormat<V> kIq4Nl{Unpack<V>::iq4_nl, 18, false, true, V::kBias};
-  static constexpr BlockFormat<V> kMxfp4{Unpack<V>::mxfp4, 17, false, true, V::kBias};
+  static constexpr KFormat<V> kQ2K{Unpack<V>::q2_k, 84, 16, 3, true, false, 0};
+  static constexpr KFormat<V> kQ3K{Unpack<V>::q3_k, 110, 16, 7, false, false, 4};
+  static constexpr KFormat<V> kQ4K{Unpack<V>::q4_k, 144, 8, 15, true, false, 0};
+  static constexpr KFormat<V> kQ5K{Unpack<V>::q5_k, 176, 8, 31, true, false, 0};
+  static constexpr KFormat<V> kQ6K{Unpack<V>::q6_k, 210, 16, 63, false, false, 32};
+  static constexpr KFormat<V> kIq4Xs{Unpack<V>::iq4_xs, 136, 8, 128, false, true, V::kBias};
+  static constexpr BlockFormat<V> kQ4_0{Unpack<V>::q4_0, 18, 15, false, false, 8};
+  static constexpr BlockFormat<V> kQ4_1{Unpack<V>::q4_1, 20, 15, true, false, 0};
+  static constexpr BlockFormat<V> kQ5_0{Unpack<V>::q5_0, 22, 31, false, false, 16};
+  static constexpr BlockFormat<V> kQ5_1{Unpack<V>::q5_1, 24, 31, true, false, 0};
+  static constexpr BlockFormat<V> kQ8_0{Unpack<V>::q8_0, 34, 128, false, true, V::kBias};
+  static constexpr BlockFormat<V> kIq4Nl{Unpack<V>::iq4_nl, 18, 128, false, true, V::kBias};
+  static constexpr BlockFormat<V> kMxfp4{Unpack<V>::mxfp4, 17, 12, false, true, V::kBias};
+
+  // sum[r] += the dot products of kVectors vectors of levels with the 4 * kVectors values at x[r]. Where the vector type
+  // has faster sums in 16 bits, as many steps as fit are taken there.
+  template <int kVectors, int kLargest, bool kSigned, int M>
+  [[gnu::always_inline]] static inline void add_dots(const std::uint8_t (*level)[64], const std::int8_t* const* x,
+                                                     I* sum) {
+    constexpr int kSteps = V::kNarrow && !kSigned ? 32767 / (2 * 127 * kLargest) : 0;
+    if constexpr (kSteps > 1) {
+      constexpr int kRun = kSteps < kVectors ? (kSteps >= 4 ? 4 : 2) : kVectors;
+#pragma GCC unroll 8
+      for (int first = 0; first < kVectors; first += kRun) {
+        typename V::N narrow[M];
+        for (int r = 0; r < M; ++r) narrow[r] = V::narrow_zero();
+#pragma GCC unroll 8
+        for (int j = first; j < first + kRun; ++j) {
+          const I w = V::iload(level[j]);
+#pragma GCC unroll 16
+          for (int r = 0; r < M; ++r) narrow[r] = V::narrow_dot(narrow[r], w, V::bcast(x[r] + 4 * j));
+        }
+        for (int r = 0; r < M; ++r) sum[r] = V::iadd(sum[r], V::widen(narrow[r]));
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) {
+        const I w = V::iload(level[j]);
+#pragma GCC unroll 16
+        for (int r = 0; r < M; ++r) {
+          const I v = V::bcast(x[r] + 4 * j);
+          sum[r] = kSigned ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
+        }
+      }
+    }
+  }
 
   // y += what a chunk adds, whose scaled sums over all groups are `total`.
   template <const KFormat<V>& format>
@@ -87,15 +122,8 @@ struct Product {
     for (int g = 0; g < format.groups; ++g) {
       I sum[M];
       for (int r = 0; r < M; ++r) sum[r] = V::izero();
-#pragma GCC unroll 8
-      for (int j = 0; j < kPerGroup; ++j) {
-        const I w = V::iload(tile.level[g * kPerGroup + j]);
-#pragma GCC unroll 16
-        for (int r = 0; r < M; ++r) {
-          const I v = V::bcast(x[r] + 4 * (g * kPerGroup + j));
-          sum[r] = format.has_sign ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
-        }
-      }
+      add_dots<kPerGroup, format.largest, format.has_sign, M>(tile.level + g * kPerGroup, x, sum);
+      for (int r = 0; r < M; ++r) x[r] += 4 * kPerGroup;
       const I scale = V::iload(tile.scale[g]);
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) total[r] = V::iadd(total[r], V::imul(sum[r], scale));
@@ -118,15 +146,8 @@ struct Product {
       for (int r = 0; r < M; ++r) {
         sum[r] = format.offset == 0 ? V::izero() : V::iset1(-format.offset * rows[r].sum32[chunk * 8 + b]);
       }
-#pragma GCC unroll 8
-      for (int j = 0; j < 8; ++j) {
-        const I w = V::iload(tile.level[8 * b + j]);
-#pragma GCC unroll 16
-        for (int r = 0; r < M; ++r) {
-          const I v = V::bcast(x[r] + 4 * (8 * b + j));
-          sum[r] = format.has_sign ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
-        }
-      }
+      add_dots<8, format.largest, format.has_sign, M>(tile.level + 8 * b, x, sum);
+      for (int r = 0; r < M; ++r) x[r] += 32;
       const F d = V::load(tile.d[b]);
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) {
@@ -332,6 +353,21 @@ struct Product {
     return static_cast<double>(rounds) * kChains * 128;
   }
 
+  static std::int32_t read(const std::byte* from, std::int64_t bytes) {
+    I all[4] = {V::izero(), V::izero(), V::izero(), V::izero()};
+    for (std::int64_t at = 0; at < bytes; at += 256) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        V::prefetch(from + at + 64 * i + 4096);  // over the page's end, where the hardware stops
+        all[i] = V::ixor(all[i], V::iload(from + at + 64 * i));
+      }
+    }
+    std::int32_t lanes[16];
+    V::istore(lanes, V::ixor(V::ixor(all[0], all[1]), V::ixor(all[2], all[3])));
+    for (int i = 1; i < 16; ++i) lanes[0] ^= lanes[i];
+    return lanes[0];
+  }
+
   static constexpr ProductKernels table() {
     ProductKernels t{};
     const auto at = [&](DType type) -> TileKernel& { return t.tile[static_cast<std::size_t>(type)]; };
@@ -353,6 +389,7 @@ struct Product {
     at(DType::mxfp4) = block_tile<kMxfp4>;
     t.quantize = quantize;
     t.dot_peak = dot_peak;
+    t.read = read;
     return t;
   }
 };

@@ -23,6 +23,8 @@ struct Avx2 {
   };
   static constexpr int kMaxRows = 3;  // rows of a product tile whose sums stay in registers
   static constexpr int kBias = 0;     // added to signed levels before dot_signed()
+  static constexpr bool kNarrow = true;
+  using N = I;
 
   CONCLAVE_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   CONCLAVE_INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -148,6 +150,15 @@ struct Avx2 {
   CONCLAVE_INLINE I dot_signed(I acc, I levels, I x) {
     return dot(acc, {_mm256_abs_epi8(levels.lo), _mm256_abs_epi8(levels.hi)},
                {_mm256_sign_epi8(x.lo, levels.lo), _mm256_sign_epi8(x.hi, levels.hi)});
+  }
+  CONCLAVE_INLINE N narrow_zero() { return izero(); }
+  CONCLAVE_INLINE N narrow_dot(N acc, I levels, I x) {
+    return {_mm256_add_epi16(acc.lo, _mm256_maddubs_epi16(levels.lo, x.lo)),
+            _mm256_add_epi16(acc.hi, _mm256_maddubs_epi16(levels.hi, x.hi))};
+  }
+  CONCLAVE_INLINE I widen(N acc) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    return {_mm256_madd_epi16(acc.lo, ones), _mm256_madd_epi16(acc.hi, ones)};
   }
   CONCLAVE_INLINE I dot16(I acc, I pairs, I x) {
     return iadd(acc, {_mm256_madd_epi16(pairs.lo, x.lo), _mm256_madd_epi16(pairs.hi, x.hi)});

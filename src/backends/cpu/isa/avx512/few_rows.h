@@ -36,84 +36,79 @@ struct FewRows {
   }
 
   // The sums of four vectors, in order.
-  CONCLAVE_INLINE __m128i sums4(__m128i a, __m128i b, __m128i c, __m128i d) {
-    const __m128i ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
-    const __m128i cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
-    return _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd));
-  }
-  CONCLAVE_INLINE __m256i half(__m512i x) {
-    return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
-  }
   CONCLAVE_INLINE __m128i sums4(__m512i a, __m512i b, __m512i c, __m512i d) {
-    const __m256i ha = half(a);
-    const __m256i hb = half(b);
-    const __m256i hc = half(c);
-    const __m256i hd = half(d);
-    const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(ha, hb), _mm256_unpackhi_epi32(ha, hb));
-    const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(hc, hd), _mm256_unpackhi_epi32(hc, hd));
-    const __m256i all = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  }
+  template <class Format>
+  CONCLAVE_INLINE void ask(const std::byte* w) {
+#pragma GCC unroll 4
+    for (std::int64_t line = 0; line < Format::kBytes; line += 64) V::prefetch(w + line);
   }
 
-  // What one block of weights becomes: levels in four vectors, and the scales of their 16-bit pair sums.
-  struct Block {
-    __m512i level[4];
-    __m512i scale[4];
-    __m256i fold;  // 16-bit factors of the activations' sums: 8 minimums, or 16 scales
-  };
-
-  // Index bytes that spread 16-bit element a over the first 256 bits and b over the others.
-  CONCLAVE_INLINE __m512i spread_bytes(int a, int b) {  // from bytes to zero-extended 16 bits
-    return _mm512_inserti64x4(_mm512_set1_epi16(static_cast<short>(0x8000 | a)),
-                              _mm256_set1_epi16(static_cast<short>(0x8000 | b)), 1);
+  // q4_k and q5_k. The levels of a block are four vectors of groups (0, 2), (1, 3), (4, 6), (5, 7); sums of four
+  // products fit into 16 bits, so that two vectors of them are packed before they are scaled.
+  //
+  // The headers of four columns are decoded together, one to each 128-bit lane: 8 bytes of scales, 8 of minimums.
+  CONCLAVE_INLINE __m512i load_headers(const std::byte* const* columns, std::int64_t at) {
+    __m512i head = _mm512_castsi128_si512(load128(columns[0] + at));
+    head = _mm512_inserti32x4(head, load128(columns[1] + at), 1);
+    head = _mm512_inserti32x4(head, load128(columns[2] + at), 2);
+    return _mm512_inserti32x4(head, load128(columns[3] + at), 3);
   }
-
-  // q4_k and q5_k: vectors hold groups (0, 2), (1, 3), (4, 6), (5, 7).
-  CONCLAVE_INLINE void k_scales(const std::byte* w, Block& b) {
-    const std::uint32_t s0 = word(w + 4);
-    const std::uint32_t s1 = word(w + 8);
-    const std::uint32_t s2 = word(w + 12);
-    const std::uint64_t scale =
-        (s0 & 0x3F3F3F3FU) | static_cast<std::uint64_t>((s2 & 0x0F0F0F0FU) | ((s0 >> 2) & 0x30303030U)) << 32;
-    const std::uint64_t min =
-        (s1 & 0x3F3F3F3FU) | static_cast<std::uint64_t>(((s2 >> 4) & 0x0F0F0F0FU) | ((s1 >> 2) & 0x30303030U)) << 32;
-    const __m512i all = _mm512_set1_epi64(static_cast<long long>(scale));
-    b.scale[0] = _mm512_shuffle_epi8(all, spread_bytes(0, 2));
-    b.scale[1] = _mm512_shuffle_epi8(all, spread_bytes(1, 3));
-    b.scale[2] = _mm512_shuffle_epi8(all, spread_bytes(4, 6));
-    b.scale[3] = _mm512_shuffle_epi8(all, spread_bytes(5, 7));
-    b.fold = _mm256_castsi128_si256(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(static_cast<long long>(min))));
+  CONCLAVE_INLINE __m512i decode_scales(__m512i head) {
+    // With the dwords (factors, a, b, c) of k_scales.h:
+    //   a & 3F    c & 0F | (a >> 2) & 30    b & 3F    (c >> 4) & 0F | (b >> 2) & 30
+    const __m512i low = _mm512_shuffle_epi32(head, static_cast<_MM_PERM_ENUM>(0xED));  // a, c, b, c
+    const __m512i low_shifted = _mm512_srlv_epi32(low, repeat4(0, 0, 0, 4));
+    const __m512i high =
+        _mm512_srli_epi32(_mm512_shuffle_epi32(head, static_cast<_MM_PERM_ENUM>(0xA5)), 2);  // a, a, b, b
+    const __m512i kept = _mm512_and_si512(low_shifted, repeat4(0x3F3F3F3F, 0x0F0F0F0F, 0x3F3F3F3F, 0x0F0F0F0F));
+    return _mm512_or_si512(kept, _mm512_and_si512(high, repeat4(0, 0x30303030, 0, 0x30303030)));
+  }
+  CONCLAVE_INLINE __m512i repeat4(int a, int b, int c, int d) {
+    return _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d));
+  }
+  // Four equal 16-bit numbers from byte a, four from byte b, in two lanes each of (a, b) and (c, d).
+  CONCLAVE_INLINE __m512i spread(int a, int b, int c, int d) {
+    const auto lane = [](int first, int second) {
+      return _mm_unpacklo_epi64(_mm_set1_epi16(static_cast<short>(0x8000 | first)),
+                                _mm_set1_epi16(static_cast<short>(0x8000 | second)));
+    };
+    __m512i index = _mm512_broadcast_i32x4(lane(a, b));
+    return _mm512_mask_broadcast_i32x4(index, 0xFF00, lane(c, d));
+  }
+  // Dword 0 of each lane.
+  CONCLAVE_INLINE __m128i firsts(__m512i x) {
+    return _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12)), x));
+  }
+  CONCLAVE_INLINE void load_pairs_of_groups(const std::int8_t* q, __m512i* x) {
+    x[0] = two_halves(q, q + 64);
+    x[1] = two_halves(q + 32, q + 96);
+    x[2] = two_halves(q + 128, q + 192);
+    x[3] = two_halves(q + 160, q + 224);
   }
 
   struct Q4K {
     static constexpr std::int64_t kBytes = 144;
-    static constexpr bool kAffine = true;
-    CONCLAVE_INLINE void load_x(const std::int8_t* q, __m512i* x) {
-      x[0] = two_halves(q, q + 64);
-      x[1] = two_halves(q + 32, q + 96);
-      x[2] = two_halves(q + 128, q + 192);
-      x[3] = two_halves(q + 160, q + 224);
-    }
-    CONCLAVE_INLINE void unpack(const std::byte* w, Block& b) {
+    CONCLAVE_INLINE void unpack(const std::byte* w, __m512i* level) {
       const __m512i nibble = _mm512_set1_epi8(0x0F);
-      k_scales(w, b);
       for (int i = 0; i < 2; ++i) {
         const __m512i packed = load512(w + 16 + 64 * i);
-        b.level[2 * i] = _mm512_and_si512(packed, nibble);
-        b.level[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble);
+        level[2 * i] = _mm512_and_si512(packed, nibble);
+        level[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble);
       }
     }
-    CONCLAVE_INLINE std::uint32_t factors(const std::byte* w) { return word(w); }
   };
 
   struct Q5K {
     static constexpr std::int64_t kBytes = 176;
-    static constexpr bool kAffine = true;
-    CONCLAVE_INLINE void load_x(const std::int8_t* q, __m512i* x) { Q4K::load_x(q, x); }
-    CONCLAVE_INLINE void unpack(const std::byte* w, Block& b) {
+    CONCLAVE_INLINE void unpack(const std::byte* w, __m512i* level) {
       const __m512i nibble = _mm512_set1_epi8(0x0F);
       const __m512i fifth = _mm512_set1_epi8(0x10);
-      k_scales(w, b);
       const __m512i high = _mm512_broadcast_i64x4(load256(w + 16));
       // Bit g of each byte to bit 4: a rotation by 4 - g keeps it in its byte.
       const auto bits = [&](int low, int up) {
@@ -122,21 +117,72 @@ struct FewRows {
       };
       const __m512i first = load512(w + 48);
       const __m512i second = load512(w + 112);
-      b.level[0] = _mm512_or_si512(_mm512_and_si512(first, nibble), bits(0, 2));
-      b.level[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(first, 4), nibble), bits(1, 3));
-      b.level[2] = _mm512_or_si512(_mm512_and_si512(second, nibble), bits(4, 6));
-      b.level[3] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(second, 4), nibble), bits(5, 7));
+      level[0] = _mm512_or_si512(_mm512_and_si512(first, nibble), bits(0, 2));
+      level[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(first, 4), nibble), bits(1, 3));
+      level[2] = _mm512_or_si512(_mm512_and_si512(second, nibble), bits(4, 6));
+      level[3] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(second, 4), nibble), bits(5, 7));
     }
-    CONCLAVE_INLINE std::uint32_t factors(const std::byte* w) { return word(w); }
   };
 
+  // Four columns of q4_k or q5_k, all chunks, M rows.
+  template <class Format, int M>
+  static void affine_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows,
+                             std::int64_t ahead, float* out) {
+    __m128 y[M];
+    for (int r = 0; r < M; ++r) y[r] = _mm_setzero_ps();
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      __m512i x[M][4];
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r) load_pairs_of_groups(rows[r].q + c * kChunk, x[r]);
+      const __m512i head = load_headers(columns, c * Format::kBytes);
+      const __m512i scales = decode_scales(head);
+      __m512i total[M][kColumns];
+      const auto column = [&]<int n>() __attribute__((always_inline)) {
+        const std::byte* w = columns[n] + c * Format::kBytes;
+        ask<Format>(w + ahead);
+        __m512i level[4];
+        Format::unpack(w, level);
+        const __m512i own = _mm512_shuffle_i32x4(scales, scales, n * 0x55);
+        const __m512i first = _mm512_shuffle_epi8(own, spread(0, 1, 2, 3));
+        const __m512i second = _mm512_shuffle_epi8(own, spread(4, 5, 6, 7));
+#pragma GCC unroll 4
+        for (int r = 0; r < M; ++r) {
+          __m512i sum[4];
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) sum[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), level[i], x[r][i]);
+          const __m512i low = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(sum[0], sum[1]), first);
+          total[r][n] = _mm512_dpwssd_epi32(low, _mm512_packs_epi32(sum[2], sum[3]), second);
+        }
+      };
+      column.template operator()<0>();
+      column.template operator()<1>();
+      column.template operator()<2>();
+      column.template operator()<3>();
+
+      const __m256 factors = _mm256_cvtph_ps(firsts(head));
+      const __m128 low = _mm256_castps256_ps128(factors);
+      const __m128 high = _mm256_extractf128_ps(factors, 1);
+      const __m128 d = _mm_shuffle_ps(low, high, 0x88);
+      const __m128 m = _mm_shuffle_ps(low, high, 0xDD);
+      const __m512i mins = _mm512_unpackhi_epi8(scales, _mm512_setzero_si512());
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r) {
+        const __m128 scale = _mm_set1_ps(rows[r].scale[c]);
+        const __m128i exact = sums4(total[r][0], total[r][1], total[r][2], total[r][3]);
+        y[r] = _mm_add_ps(y[r], _mm_mul_ps(_mm_mul_ps(scale, d), _mm_cvtepi32_ps(exact)));
+        __m512i folded = _mm512_madd_epi16(mins, _mm512_broadcast_i32x4(load128(rows[r].sum32 + c * 8)));
+        folded = _mm512_add_epi32(folded, _mm512_shuffle_epi32(folded, static_cast<_MM_PERM_ENUM>(0x4E)));
+        folded = _mm512_add_epi32(folded, _mm512_shuffle_epi32(folded, static_cast<_MM_PERM_ENUM>(0xB1)));
+        y[r] = _mm_sub_ps(y[r], _mm_mul_ps(_mm_mul_ps(scale, m), _mm_cvtepi32_ps(firsts(folded))));
+      }
+    }
+    for (int r = 0; r < M; ++r) _mm_storeu_ps(out + kTileColumns * r, y[r]);
+  }
+
+  // q6_k: levels in the order of the weights; a group of 16 is one 128-bit lane.
   struct Q6K {
     static constexpr std::int64_t kBytes = 210;
-    static constexpr bool kAffine = false;
-    CONCLAVE_INLINE void load_x(const std::int8_t* q, __m512i* x) {
-      for (int i = 0; i < 4; ++i) x[i] = load512(q + 64 * i);
-    }
-    CONCLAVE_INLINE void unpack(const std::byte* w, Block& b) {
+    CONCLAVE_INLINE void unpack(const std::byte* w, __m512i* level) {
       const __m512i nibble = _mm512_set1_epi8(0x0F);
       const __m512i upper = _mm512_set1_epi8(0x30);
       for (int i = 0; i < 2; ++i) {
@@ -147,19 +193,12 @@ struct FewRows {
             _mm512_rolv_epi32(high, _mm512_inserti64x4(_mm512_set1_epi32(4), _mm256_set1_epi32(2), 1));
         const __m512i second =
             _mm512_rolv_epi32(high, _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(30), 1));
-        b.level[2 * i] = _mm512_or_si512(_mm512_and_si512(low, nibble), _mm512_and_si512(first, upper));
-        b.level[2 * i + 1] =
+        level[2 * i] = _mm512_or_si512(_mm512_and_si512(low, nibble), _mm512_and_si512(first, upper));
+        level[2 * i + 1] =
             _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(low, 4), nibble), _mm512_and_si512(second, upper));
       }
-      b.fold = _mm256_cvtepi8_epi16(load128(w + 192));
-      // A group of 16 weights is one 128-bit lane: lane i of vector v gets scale 4v + i in all its elements.
-      const __m512i low = _mm512_broadcast_i32x4(_mm256_castsi256_si128(b.fold));
-      const __m512i high = _mm512_broadcast_i32x4(_mm256_extracti128_si256(b.fold, 1));
-      b.scale[0] = _mm512_shuffle_epi8(low, lanes(0));
-      b.scale[1] = _mm512_shuffle_epi8(low, lanes(4));
-      b.scale[2] = _mm512_shuffle_epi8(high, lanes(0));
-      b.scale[3] = _mm512_shuffle_epi8(high, lanes(4));
     }
+    // Lane i of the result has 16-bit element first + i of its source in all its elements.
     CONCLAVE_INLINE __m512i lanes(int first) {
       const auto pair = [](int element) {
         return _mm_set1_epi16(static_cast<short>((2 * element + 1) << 8 | 2 * element));
@@ -169,61 +208,48 @@ struct FewRows {
       index = _mm512_inserti32x4(index, pair(first + 2), 2);
       return _mm512_inserti32x4(index, pair(first + 3), 3);
     }
-    CONCLAVE_INLINE std::uint32_t factors(const std::byte* w) { return word(w + 206) >> 16; }
   };
 
-  // Four columns, all chunks, M rows.
-  template <class Format, int M>
-  static void columns4(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows, float* out) {
+  // Four columns of q6_k, all chunks, M rows.
+  template <int M>
+  static void q6_k_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows,
+                           std::int64_t ahead, float* out) {
     __m128 y[M];
     for (int r = 0; r < M; ++r) y[r] = _mm_setzero_ps();
     for (std::int64_t c = 0; c < chunks; ++c) {
-      __m512i x[M][4];
-      __m256i sums[M];
-#pragma GCC unroll 4
-      for (int r = 0; r < M; ++r) {
-        Format::load_x(rows[r].q + c * kChunk, x[r]);
-        sums[r] =
-            Format::kAffine ? _mm256_castsi128_si256(load128(rows[r].sum32 + c * 8)) : load256(rows[r].sum16 + c * 16);
-      }
       __m512i total[M][kColumns];
-      __m128i fold[M][kColumns];
-      std::uint32_t factor[kColumns];
+      std::uint16_t factor[kColumns];
 #pragma GCC unroll 4
       for (int n = 0; n < kColumns; ++n) {
-        const std::byte* w = columns[n] + c * Format::kBytes;
-        Block b;
-        Format::unpack(w, b);
-        factor[n] = Format::factors(w);
+        const std::byte* w = columns[n] + c * Q6K::kBytes;
+        ask<Q6K>(w + ahead);
+        factor[n] = static_cast<std::uint16_t>(word(w + 206) >> 16);
+        __m512i level[4];
+        Q6K::unpack(w, level);
+        const __m256i scales = _mm256_cvtepi8_epi16(load128(w + 192));
+        const __m512i low = _mm512_broadcast_i32x4(_mm256_castsi256_si128(scales));
+        const __m512i high = _mm512_broadcast_i32x4(_mm256_extracti128_si256(scales, 1));
+        const __m512i scale[4] = {_mm512_shuffle_epi8(low, Q6K::lanes(0)), _mm512_shuffle_epi8(low, Q6K::lanes(4)),
+                                  _mm512_shuffle_epi8(high, Q6K::lanes(0)), _mm512_shuffle_epi8(high, Q6K::lanes(4))};
 #pragma GCC unroll 4
         for (int r = 0; r < M; ++r) {
+          const std::int8_t* q = rows[r].q + c * kChunk;
           __m512i sum = _mm512_setzero_si512();
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) sum = scaled_dot(sum, b.level[i], x[r][i], b.scale[i]);
-          if constexpr (Format::kAffine) {
-            fold[r][n] = _mm_madd_epi16(_mm256_castsi256_si128(b.fold), _mm256_castsi256_si128(sums[r]));
-          } else {  // levels are 32 above their values
-            const __m256i above = _mm256_slli_epi32(_mm256_madd_epi16(b.fold, sums[r]), 5);
-            sum = _mm512_sub_epi32(sum, _mm512_zextsi256_si512(above));
-          }
-          total[r][n] = sum;
+          for (int i = 0; i < 4; ++i) sum = scaled_dot(sum, level[i], load512(q + 64 * i), scale[i]);
+          // Levels are 32 above their values.
+          const __m256i above = _mm256_slli_epi32(_mm256_madd_epi16(scales, load256(rows[r].sum16 + c * 16)), 5);
+          total[r][n] = _mm512_sub_epi32(sum, _mm512_zextsi256_si512(above));
         }
       }
-      const __m256 factors = _mm256_cvtph_ps(_mm_setr_epi32(static_cast<int>(factor[0]), static_cast<int>(factor[1]),
-                                                            static_cast<int>(factor[2]), static_cast<int>(factor[3])));
-      const __m128 low = _mm256_castps256_ps128(factors);
-      const __m128 high = _mm256_extractf128_ps(factors, 1);
-      const __m128 d = _mm_shuffle_ps(low, high, 0x88);
-      const __m128 m = _mm_shuffle_ps(low, high, 0xDD);
+      const __m128 d =
+          _mm_cvtph_ps(_mm_setr_epi16(static_cast<short>(factor[0]), static_cast<short>(factor[1]),
+                                      static_cast<short>(factor[2]), static_cast<short>(factor[3]), 0, 0, 0, 0));
 #pragma GCC unroll 4
       for (int r = 0; r < M; ++r) {
-        const __m128 scale = _mm_set1_ps(rows[r].scale[c]);
         const __m128i exact = sums4(total[r][0], total[r][1], total[r][2], total[r][3]);
+        const __m128 scale = _mm_set1_ps(rows[r].scale[c]);
         y[r] = _mm_add_ps(y[r], _mm_mul_ps(_mm_mul_ps(scale, d), _mm_cvtepi32_ps(exact)));
-        if constexpr (Format::kAffine) {
-          const __m128i folded = sums4(fold[r][0], fold[r][1], fold[r][2], fold[r][3]);
-          y[r] = _mm_sub_ps(y[r], _mm_mul_ps(_mm_mul_ps(scale, m), _mm_cvtepi32_ps(folded)));
-        }
       }
     }
     for (int r = 0; r < M; ++r) _mm_storeu_ps(out + kTileColumns * r, y[r]);
@@ -233,9 +259,15 @@ struct FewRows {
   static void tile(const TileProduct& p) {
     const std::byte* columns[kTileColumns];
     Product<V>::find_columns(p, columns);
+    // Each block asks for the one at its place in the tile that comes next: a few lines at a time, all the time. (In
+    // bursts of a quarter tile the same lines cost a fifth of the bandwidth.)
+    const std::int64_t ahead = p.next_bytes > 0 ? p.next - p.weights : 0;
     for (int n = 0; n < p.n_columns; n += kColumns) {
-      Product<V>::ask_ahead(p, n / kColumns, (p.n_columns + kColumns - 1) / kColumns);
-      columns4<Format, M>(columns + n, p.k / kChunk, p.rows, p.out + n);
+      if constexpr (Format::kBytes == Q6K::kBytes) {
+        q6_k_columns<M>(columns + n, p.k / kChunk, p.rows, ahead, p.out + n);
+      } else {
+        affine_columns<Format, M>(columns + n, p.k / kChunk, p.rows, ahead, p.out + n);
+      }
     }
   }
 

@@ -14,7 +14,8 @@ struct Avx512 {
   using I = __m512i;
   using M = __mmask16;
   static constexpr int kMaxRows = 8;  // rows of a product tile whose sums stay in registers
-  static constexpr int kBias = 128;   // added to signed levels: vpdpbusd multiplies unsigned by signed bytes
+  static constexpr bool kNarrow = false;
+  static constexpr int kBias = 128;  // added to signed levels: vpdpbusd multiplies unsigned by signed bytes
 
   typedef int Word __attribute__((aligned(1), may_alias));  // four bytes anywhere
 

@@ -29,7 +29,8 @@ struct Neon {
     uint32x4_t a, b, c, d;  // all ones: yes
   };
   static constexpr int kMaxRows = 2;  // rows of a product tile whose sums stay in registers
-  static constexpr int kBias = 0;     // added to signed levels before dot_signed()
+  static constexpr bool kNarrow = false;
+  static constexpr int kBias = 0;  // added to signed levels before dot_signed()
 
   CONCLAVE_INLINE F zero() { return set1(0.0F); }
   CONCLAVE_INLINE F set1(float x) {
