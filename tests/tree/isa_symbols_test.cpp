@@ -16,7 +16,7 @@ namespace {
 const std::map<std::string, std::vector<std::string>> kOwnNames = {
     {"avx2", {"Avx2"}},
     {"avx512", {"Avx512", "FewRows"}},
-    {"amx", {"Avx512", "AmxProduct"}},
+    {"amx", {"Avx512", "FewRows", "AmxProduct"}},
     {"neon_dotprod", {"NeonDotprod"}},
 };
 
@@ -60,7 +60,7 @@ TEST(IsaSymbols, NoneCanBeTakenForAnotherMachines) {
     if (!kOwnNames.contains(row)) continue;
     ++checked;
     const auto symbols = merged_symbols(output_of(CONCLAVE_NM " -C '" + object + "'"));
-    EXPECT_GT(symbols.size(), 10U) << object << ": was it read at all?";
+    EXPECT_FALSE(symbols.empty()) << object << ": was it read at all?";
     for (const std::string& symbol : not_its_own(row, symbols)) ADD_FAILURE() << row << " defines " << symbol;
   }
 #if defined(__x86_64__)

@@ -34,6 +34,8 @@ class Ffn final : public CpuOp {
         down_({.x = op.hidden, .w = op.down, .out = op.expert_out}, rows_of(ops_.down, kGrouped), kernels),
         unusable_at_(shared_.add<std::int32_t>(n_tokens())),
         counts_at_(shared_.add<std::int32_t>(n_experts())),
+        n_chosen_at_(shared_.add<std::int64_t>(1)),
+        chosen_at_(shared_.add<Chosen>(few_pairs() ? std::min(n_pairs(), n_experts()) : 0)),
         gate_up_at_(shared_.add(1, gate_up_.shared_bytes())),
         down_at_(shared_.add(1, down_.shared_bytes())),
         router_at_(local_.add(1, router_.scratch_bytes())),
@@ -70,7 +72,7 @@ class Ffn final : public CpuOp {
       count_unusable(op_.routing.no_finite, rows);
       group_pairs(ops_.group, scratch_at<std::int32_t>(run.shared, counts_at_));
       gate_up_.plan(gate_up);
-      down_.plan(down);
+      few_pairs() ? list_experts(run) : down_.plan(down);
     }
     region.barrier();
     gate_up_.multiply(gate_up);
@@ -80,8 +82,10 @@ class Ffn final : public CpuOp {
     region.for_each(load_i32(op_.groups.offsets, {n_experts()}), [&](std::int64_t r) { down_.fill(down, r); });
     if (few_pairs()) {
       const std::int64_t columns = columns_per_item(region.size());
-      region.for_each((d_model() + columns - 1) / columns,
-                      [&](std::int64_t i) { down_and_combine(run, down, n_live, i * columns, columns); });
+      const std::int64_t n_items = (d_model() + columns - 1) / columns;
+      region.for_each_ahead(n_items, [&](std::int64_t item, std::int64_t next) {
+        down_and_combine(run, down, n_live, item * columns, columns, next < n_items ? next * columns : -1);
+      });
       if (op_.next.out.defined()) region.for_each(n_live, [&](std::int64_t t) { norm(run, t); });
     } else {
       down_.multiply(down);
@@ -114,42 +118,55 @@ class Ffn final : public CpuOp {
     return std::clamp<std::int64_t>(tiles * kTileColumns, kTileColumns, kMaxColumns);
   }
 
-  // Some columns of every token's result, from all experts' down weights to the residual.
+  // The experts that have rows, and their packed rows.
+  struct Chosen {
+    std::int64_t expert;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  void list_experts(const CpuRun& run) const {
+    auto* chosen = scratch_at<Chosen>(run.shared, chosen_at_);
+    std::int64_t n = 0;
+    for (std::int64_t e = 0; e < n_experts(); ++e) {
+      const Chosen one{e, load_i32(op_.groups.offsets, {e}), load_i32(op_.groups.offsets, {e + 1})};
+      if (one.begin < one.end) chosen[n++] = one;
+    }
+    *scratch_at<std::int64_t>(run.shared, n_chosen_at_) = n;
+  }
+
+  // Some columns of every token's result, from all experts' down weights to the residual. `next`: the first column that
+  // this thread will be asked for afterwards, or -1.
   void down_and_combine(const CpuRun& run, const CpuRun& down, std::int64_t n_live, std::int64_t first,
-                        std::int64_t columns) const {
-    const std::int64_t count = std::min(columns, d_model() - first);
+                        std::int64_t columns, std::int64_t next) const {
+    const std::int64_t end = std::min(first + columns, d_model());
     auto* pairs = scratch_at<float>(run.local, pairs_at_);  // [packed row][columns]
     auto* tile = scratch_at<float>(run.local, tile_at_);
+    const auto* chosen = scratch_at<Chosen>(run.shared, chosen_at_);
+    const std::int64_t n_chosen = *scratch_at<std::int64_t>(run.shared, n_chosen_at_);
     TileRows rows = down_.rows(down);
-    for (std::int64_t e = 0; e < n_experts(); ++e) {
-      const std::int64_t begin = load_i32(op_.groups.offsets, {e});
-      const std::int64_t end = load_i32(op_.groups.offsets, {e + 1});
-      if (begin == end) continue;
+    for (std::int64_t i = 0; i < n_chosen; ++i) {
       rows.clear();
-      for (std::int64_t r = begin; r < end; ++r) rows.add(r);
+      for (std::int64_t r = chosen[i].begin; r < chosen[i].end; ++r) rows.add(r);
       rows.ready();
-      const Tensor w = select_outer(op_.down, e);
-      for (std::int64_t n = 0; n < count; n += kTileColumns) {
-        const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - n);
-        const bool last = n + here == count;
-        const TileRows::Ahead next =
-            last ? first_tile(e + 1, first, count) : TileRows::ahead(w, first + n + here, first + count);
-        rows.multiply(w, first + n, here, next, tile);
-        for (std::int64_t r = begin; r < end; ++r) {
-          std::copy_n(tile + (r - begin) * kTileColumns, here, pairs + r * kMaxColumns + n);
+      const Tensor w = select_outer(op_.down, chosen[i].expert);
+      for (std::int64_t n = first; n < end; n += kTileColumns) {
+        const std::int64_t count = std::min<std::int64_t>(kTileColumns, end - n);
+        // The next tile: of this expert, of the next one, or of the first one of the next item.
+        TileRows::Ahead ahead;
+        if (n + count < end) {
+          ahead = TileRows::ahead(w, n + count, end);
+        } else if (i + 1 < n_chosen) {
+          ahead = TileRows::ahead(select_outer(op_.down, chosen[i + 1].expert), first, end);
+        } else if (next >= 0) {
+          ahead = TileRows::ahead(select_outer(op_.down, chosen[0].expert), next, d_model());
+        }
+        rows.multiply(w, n, count, ahead, tile);
+        for (std::int64_t r = chosen[i].begin; r < chosen[i].end; ++r) {
+          std::copy_n(tile + (r - chosen[i].begin) * kTileColumns, count, pairs + r * kMaxColumns + n - first);
         }
       }
     }
-    for (std::int64_t t = 0; t < n_live; ++t) combine(run, t, first, count, pairs);
-  }
-
-  // Where the weights of the next expert that has rows begin.
-  TileRows::Ahead first_tile(std::int64_t expert, std::int64_t first, std::int64_t count) const {
-    for (; expert < n_experts(); ++expert) {
-      if (load_i32(op_.groups.offsets, {expert}) == load_i32(op_.groups.offsets, {expert + 1})) continue;
-      return TileRows::ahead(select_outer(op_.down, expert), first, first + count);
-    }
-    return {};
+    for (std::int64_t t = 0; t < n_live; ++t) combine(run, t, first, end - first, pairs);
   }
 
   // What combine_token() and add_to_residual() do, for some columns.
@@ -193,6 +210,8 @@ class Ffn final : public CpuOp {
   ScratchLayout shared_;
   std::int64_t unusable_at_;
   std::int64_t counts_at_;
+  std::int64_t n_chosen_at_;
+  std::int64_t chosen_at_;
   std::int64_t gate_up_at_;
   std::int64_t down_at_;
   std::int64_t shared_expert_at_ = 0;

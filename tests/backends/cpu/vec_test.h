@@ -32,6 +32,7 @@ struct VecRun {
 };
 
 // Every kind of f32, with neighbours and ties.
+template <class V>
 inline constexpr std::uint32_t kVecSpecials[] = {
     0x00000000U, 0x80000000U,                            // zeros
     0x00000001U, 0x80000001U, 0x00400000U, 0x807FFFFFU,  // subnormal
@@ -54,7 +55,7 @@ struct VecHarness {
   using F = typename V::F;
   using I = typename V::I;
   using M = typename V::M;
-  static constexpr int kSpecials = sizeof kVecSpecials / sizeof kVecSpecials[0];
+  static constexpr int kSpecials = sizeof kVecSpecials<V> / sizeof kVecSpecials<V>[0];
   static constexpr int kRandom = 400;
 
   VecRun run;
@@ -120,8 +121,8 @@ struct VecHarness {
     for (int i = 0; i < 16; ++i) {
       if (input < kPairInputs) {
         const int at = (input * 16 + i) % (kSpecials * kSpecials);
-        a[i] = kVecSpecials[at % kSpecials];
-        b[i] = kVecSpecials[at / kSpecials];
+        a[i] = kVecSpecials<V>[at % kSpecials];
+        b[i] = kVecSpecials<V>[at / kSpecials];
       } else if (input < kPairInputs + kRandom) {
         a[i] = random();
         b[i] = random();
@@ -184,9 +185,9 @@ struct VecHarness {
       for (int i = 0; i < 16; ++i) {
         if (input < kTripleInputs) {
           const int at = (input * 16 + i) % kTriples;
-          a[i] = kVecSpecials[at % kSpecials];
-          b[i] = kVecSpecials[at / kSpecials % kSpecials];
-          c[i] = kVecSpecials[at / kSpecials / kSpecials];
+          a[i] = kVecSpecials<V>[at % kSpecials];
+          b[i] = kVecSpecials<V>[at / kSpecials % kSpecials];
+          c[i] = kVecSpecials<V>[at / kSpecials / kSpecials];
         } else if (input % 2 == 0) {
           a[i] = random();
           b[i] = random();
