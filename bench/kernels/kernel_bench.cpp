@@ -137,7 +137,12 @@ class Bench {
       for (const RowResult& row : results) output_.print(table_line(row, facts_));
       output_.print(table_notes(results, facts_));
     }
-    if (!targets.empty()) output_.print("\n" + target_table(targets));
+    if (!targets.empty()) {
+      output_.print("\n" + target_table(targets));
+      output_.print(
+          fmt::format("Shares are of the peaks in the same turns, medians: read {:.1f} GB/s, int8 {:.2f} TOP/s.\n",
+                      reached.times.read_gbps, reached.times.int8_gops * 1e-3));
+    }
     if (!reached.wrong.empty()) output_.print(fmt::format("\ntargets: WRONG: {}\n", reached.wrong));
   }
 

@@ -1,5 +1,6 @@
 #include "bench/kernels/peaks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <vector>
@@ -23,26 +24,28 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As wide as the kernels themselves read, a page ahead. Lost: 64-bit words, which are as fast on 2 cores of Zen 4 and
-// half as fast on 16 of Emerald Rapids.
-double read_gbps(CpuDevice& device, std::span<const std::byte> mapped) {
-  ThreadPool& pool = device.pool();
-  const std::int64_t enough = std::max(kMinRead, 4 * cache_sizes().l3);
-  const std::int64_t bytes = std::min(static_cast<std::int64_t>(mapped.size()), enough) / kReadPart * kReadPart;
+// One pass over `mapped`, all threads. As wide as the kernels themselves read, a page ahead. Lost: 64-bit words, which
+// are as fast on 2 cores of Zen 4 and half as fast on 16 of Emerald Rapids.
+double read_pass(CpuDevice& device, std::span<const std::byte> mapped) {
   std::atomic<std::uint64_t> sink = 0;
-  double best = 0;
-  for (int pass = 0; pass < kReadPasses; ++pass) {
-    const auto start = Clock::now();
-    pool.run([&](int rank) {
-      const Region region(pool, rank);
-      std::uint64_t sum = 0;
-      region.for_each_chunked(bytes, kReadPart, [&](std::int64_t begin, std::int64_t end) {
-        sum += static_cast<std::uint32_t>(device.kernels().product.read(mapped.data() + begin, end - begin));
-      });
-      sink += sum;
+  const auto bytes = static_cast<std::int64_t>(mapped.size()) / kReadPart * kReadPart;
+  const auto start = Clock::now();
+  device.pool().run([&](int rank) {
+    const Region region(device.pool(), rank);
+    std::uint64_t sum = 0;
+    region.for_each_chunked(bytes, kReadPart, [&](std::int64_t begin, std::int64_t end) {
+      sum += static_cast<std::uint32_t>(device.kernels().product.read(mapped.data() + begin, end - begin));
     });
-    best = std::max(best, static_cast<double>(bytes) / seconds_since(start) * 1e-9);
-  }
+    sink += sum;
+  });
+  return static_cast<double>(bytes) / seconds_since(start) * 1e-9;
+}
+
+double read_gbps(CpuDevice& device, std::span<const std::byte> mapped) {
+  const std::int64_t enough = std::max(kMinRead, 4 * cache_sizes().l3);
+  const auto part = mapped.first(std::min(mapped.size(), static_cast<std::size_t>(enough)));
+  double best = 0;
+  for (int pass = 0; pass < kReadPasses; ++pass) best = std::max(best, read_pass(device, part));
   return best;
 }
 
@@ -71,7 +74,36 @@ double register_gops(ThreadPool& pool, Rounds&& rounds) {
   return best;
 }
 
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 }  // namespace
+
+void PeakSampler::sample() {
+  constexpr std::size_t kPart = std::size_t{128} << 20;
+  if (at_ + kPart > mapped_.size()) at_ = 0;
+  read_.push_back(read_pass(device_, mapped_.subspan(at_, std::min(kPart, mapped_.size()))));
+  at_ += kPart;
+  const auto start = Clock::now();
+  std::atomic<std::int64_t> done = 0;
+  device_.pool().run([&](int) {
+    std::int32_t words[2] = {0x01020304, 0x05060708};
+    done += static_cast<std::int64_t>(device_.kernels().product.dot_peak(1 << 20, words));
+  });
+  int8_.push_back(static_cast<double>(done.load()) / seconds_since(start) * 1e-9);
+}
+
+double PeakSampler::read_gbps() const {
+  return median(read_);
+}
+
+double PeakSampler::int8_gops() const {
+  return median(int8_);
+}
 
 Peaks measure_peaks(CpuDevice& device, std::span<const std::byte> mapped) {
   ThreadPool& pool = device.pool();
@@ -92,7 +124,8 @@ std::string noise_of(const Peaks& best, const Peaks& worst, int threads, std::st
   const bool known = threads == 2 && kernels == "avx512";
   if (known && (best.read_gbps < kQuietReadGbps || best.int8_gops < kQuietInt8Gops)) {
     return fmt::format(
-        "noisy run: repeat it (read {:.1f} GB/s, int8 {:.2f} TOP/s; a quiet machine has {} and {} at least)",
+        "noisy run: repeat it (read {:.1f} GB/s, int8 {:.2f} TOP/s; below {} or {} something else is running, or the "
+        "machine is a slower one)",
         best.read_gbps, best.int8_gops * 1e-3, kQuietReadGbps, kQuietInt8Gops * 1e-3);
   }
   if (worst.read_gbps < kQuietSpread * best.read_gbps || worst.int8_gops < kQuietSpread * best.int8_gops) {

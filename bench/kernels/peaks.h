@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backends/cpu/cpu_device.h"
 #include "bench/kernels/bound.h"
@@ -12,6 +13,23 @@ namespace conclave::bench {
 
 // Best of several passes over `mapped` (what the weights lie in; touched before), and of several runs on registers.
 Peaks measure_peaks(CpuDevice& device, std::span<const std::byte> mapped);
+
+// The same in pieces of a few milliseconds, for comparisons in turns: a machine that others use has another peak every
+// second. Reads go on where the last one stopped; of each kind the median counts.
+class PeakSampler {
+ public:
+  PeakSampler(CpuDevice& device, std::span<const std::byte> mapped) : device_(device), mapped_(mapped) {}
+  void sample();
+  double read_gbps() const;
+  double int8_gops() const;
+
+ private:
+  CpuDevice& device_;
+  std::span<const std::byte> mapped_;
+  std::size_t at_ = 0;
+  std::vector<double> read_;
+  std::vector<double> int8_;
+};
 
 // What a quiet machine of 2 cores with AVX-512 VNNI reaches at least; below it the run is noisy.
 inline constexpr double kQuietReadGbps = 17;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "bench/kernels/peaks.h"
 
 namespace conclave::bench {
 namespace {
@@ -34,11 +35,11 @@ class Runs {
     into_.push_back(us);
   }
 
-  // In turns; gives what was wrong.
-  std::string measure() {
+  // In turns, with the peaks between them; gives what was wrong.
+  std::string measure(PeakSampler& peaks) {
     if (!wrong_.empty()) return wrong_;
     constexpr TimeBudget kBudget{.seconds = 1, .samples = 7};
-    const std::vector<Timing> timings = time_interleaved(rotations_, kBudget);
+    const std::vector<Timing> timings = time_interleaved(rotations_, kBudget, [&] { peaks.sample(); });
     for (std::size_t i = 0; i < timings.size(); ++i) *into_[i] = timings[i].median_us;
     return {};
   }
@@ -83,7 +84,9 @@ TargetRun run_targets(CpuDevice& device, const WeightPile& pile, const RotationR
   decode.add(device, one, &run.times.one_token);
   decode.add(device, few, &run.times.eight_tokens);
   decode.add(generic, one, &run.times.one_token_generic);
-  run.wrong = decode.measure();
+  PeakSampler decode_peaks(device, pile.bytes());
+  run.wrong = decode.measure(decode_peaks);
+  run.times.read_gbps = decode_peaks.read_gbps();
   if (!run.wrong.empty()) return run;
 
   Runs prefill;
@@ -91,7 +94,9 @@ TargetRun run_targets(CpuDevice& device, const WeightPile& pile, const RotationR
   prefill.add(single, prompt, &run.times.prefill_one_thread);
   if (two) prefill.add(*two, prompt, &run.times.prefill_two_threads);
   prefill.add(generic, prompt, &run.times.prefill_generic);
-  run.wrong = prefill.measure();
+  PeakSampler prefill_peaks(device, pile.bytes());
+  run.wrong = prefill.measure(prefill_peaks);
+  run.times.int8_gops = prefill_peaks.int8_gops();
   if (!two) run.times.prefill_two_threads = run.times.prefill;
   return run;
 }
@@ -99,12 +104,12 @@ TargetRun run_targets(CpuDevice& device, const WeightPile& pile, const RotationR
 std::vector<Target> targets_of(const LayerTimes& times, const LayerWork& work, const RunFacts& facts) {
   const bool two_cores = facts.threads == 2 && facts.kernels == "avx512";
   const bool amx = facts.threads == 16 && facts.kernels == "amx";
-  const double dots = ratio(work.prefill.ops / times.prefill * 1e-3, facts.peaks.int8_gops);
+  const double dots = ratio(work.prefill.ops / times.prefill * 1e-3, times.int8_gops);
   const double read_one = rate(work.one_token, times.one_token);
   const double read_few = rate(work.eight_tokens, times.eight_tokens);
   std::vector<Target> targets = {
       {.what = "1 token: share of the read bandwidth",
-       .reached = 100 * ratio(read_one, facts.peaks.read_gbps),
+       .reached = 100 * ratio(read_one, times.read_gbps),
        .unit = "%",
        .wanted = amx ? 75.0 : 85.0,
        .applies = two_cores || amx},

@@ -29,6 +29,9 @@ struct LayerTimes {
   double prefill_two_threads = 0;
   double one_token_generic = 0;
   double prefill_generic = 0;
+  // The machine's peaks in the same turns, the median of many.
+  double read_gbps = 0;
+  double int8_gops = 0;
 };
 // The work of the three rows.
 struct LayerWork {

@@ -79,7 +79,8 @@ Timing time_rotation(Rotation& rotation, const TimeBudget& budget) {
   return time_interleaved({&rotation, 1}, budget).front();
 }
 
-std::vector<Timing> time_interleaved(std::span<Rotation> rotations, const TimeBudget& budget) {
+std::vector<Timing> time_interleaved(std::span<Rotation> rotations, const TimeBudget& budget,
+                                     const std::function<void()>& each_round) {
   std::vector<Series> series(rotations.size());
   std::vector<bool> is_long;
   for (Rotation& rotation : rotations) {
@@ -88,6 +89,7 @@ std::vector<Timing> time_interleaved(std::span<Rotation> rotations, const TimeBu
   }
   const auto enough = [&](const Series& s) { return s.enough(budget); };
   while (!std::all_of(series.begin(), series.end(), enough)) {
+    if (each_round) each_round();
     for (std::size_t i = 0; i < rotations.size(); ++i) {
       if (enough(series[i])) continue;
       // After a turn of another device its threads are awake for a moment and these sleep: one run outside the count,

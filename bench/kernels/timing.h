@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -49,7 +50,9 @@ class Rotation {
 };
 
 Timing time_rotation(Rotation& rotation, const TimeBudget& budget = {});
-// In turns of some milliseconds: what disturbs the machine disturbs all of them.
-std::vector<Timing> time_interleaved(std::span<Rotation> rotations, const TimeBudget& budget = {});
+// In turns of some milliseconds: what disturbs the machine disturbs all of them. `each_round`, where given, is called
+// once before every round of turns: it may measure something else meanwhile.
+std::vector<Timing> time_interleaved(std::span<Rotation> rotations, const TimeBudget& budget = {},
+                                     const std::function<void()>& each_round = {});
 
 }  // namespace conclave::bench

@@ -332,7 +332,7 @@ TEST(Memory, ExpertsAreLeftOutWhereTheyDoNotFit) {
 }
 
 TEST(Targets, AreComputedFromTimesAndPeaks) {
-  const RunFacts facts{.kernels = "avx512", .threads = 2, .peaks = {.read_gbps = 20, .int8_gops = 1000}};
+  const RunFacts facts{.kernels = "avx512", .threads = 2};
   const LayerWork work{.one_token = {.bytes = 20e6}, .eight_tokens = {.bytes = 100e6}, .prefill = {.ops = 40e9}};
   const LayerTimes times{.one_token = 1000,
                          .eight_tokens = 5000,
@@ -340,7 +340,9 @@ TEST(Targets, AreComputedFromTimesAndPeaks) {
                          .prefill_one_thread = 180e3,
                          .prefill_two_threads = 100e3,
                          .one_token_generic = 3000,
-                         .prefill_generic = 1300e3};
+                         .prefill_generic = 1300e3,
+                         .read_gbps = 20,
+                         .int8_gops = 1000};
   const std::vector<Target> targets = targets_of(times, work, facts);
   const std::vector<double> reached = {100, 1, 40, 100, 1.8, 3, 13};
   const std::vector<bool> met = {true, true, true, false, false, true, false};
