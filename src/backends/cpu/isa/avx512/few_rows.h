@@ -275,6 +275,7 @@ struct FewRows {
   static void k_tile(const TileProduct& p) {
     if (p.n_rows == 1) return tile<Format, 1>(p);
     if (p.n_rows == 2) return tile<Format, 2>(p);
+    if (p.n_rows == 3) return tile<Format, 3>(p);
     many(p);
   }
 
