@@ -149,6 +149,7 @@ struct Generic {
     return larger(larger(four[0], four[2]), larger(four[1], four[3]));
   }
 
+  // Sums, differences and products wrap around.
   CONCLAVE_INLINE I izero() { return I{}; }
   CONCLAVE_INLINE I iset1(std::int32_t x) {
     return parts<I>([&](int) __attribute__((always_inline)) { return I4{x, x, x, x}; });
@@ -160,13 +161,19 @@ struct Generic {
   }
   CONCLAVE_INLINE void istore(void* p, I x) { std::memcpy(p, &x, sizeof x); }
   CONCLAVE_INLINE I iadd(I a, I b) {
-    return parts<I>([&](int i) __attribute__((always_inline)) { return a.v[i] + b.v[i]; });
+    return parts<I>([&](int i) __attribute__((always_inline)) {
+      return std::bit_cast<I4>(std::bit_cast<U4>(a.v[i]) + std::bit_cast<U4>(b.v[i]));
+    });
   }
   CONCLAVE_INLINE I isub(I a, I b) {
-    return parts<I>([&](int i) __attribute__((always_inline)) { return a.v[i] - b.v[i]; });
+    return parts<I>([&](int i) __attribute__((always_inline)) {
+      return std::bit_cast<I4>(std::bit_cast<U4>(a.v[i]) - std::bit_cast<U4>(b.v[i]));
+    });
   }
   CONCLAVE_INLINE I imul(I a, I b) {
-    return parts<I>([&](int i) __attribute__((always_inline)) { return a.v[i] * b.v[i]; });
+    return parts<I>([&](int i) __attribute__((always_inline)) {
+      return std::bit_cast<I4>(std::bit_cast<U4>(a.v[i]) * std::bit_cast<U4>(b.v[i]));
+    });
   }
   CONCLAVE_INLINE I iand(I a, I b) {
     return parts<I>([&](int i) __attribute__((always_inline)) { return a.v[i] & b.v[i]; });
