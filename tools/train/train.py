@@ -238,6 +238,7 @@ def main():
     if args.deadline:
         budget = min(budget, args.deadline * 60 - 40 - (start - began))
     reported = saved = start
+    good, peak = [p.detach().clone() for p in model.parameters()], args.lr
     recent, generator = [], torch.Generator().manual_seed(args.seed)
     per_epoch = len(data) // args.batch
     if per_epoch == 0:
@@ -267,7 +268,7 @@ def main():
             epoch_order = torch.randperm(len(data), generator=generator).to(device)
         at = step % per_epoch * args.batch
         for group in optimizer.param_groups:
-            group["lr"] = args.lr * schedule(progress)
+            group["lr"] = peak * schedule(progress)
         total, loss, balance = run_loss(*batch(epoch_order[at : at + args.batch]))
         total.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -278,6 +279,13 @@ def main():
         if step % 10 == 0:
             if device == "cuda":
                 torch.cuda.synchronize()  # the clock steers the schedule: it must see the work done
+            if not torch.isfinite(loss):  # go back to the last good weights, more gently
+                peak *= 0.5
+                note(f"step {step}: the loss is not finite; back to the last saved weights, peak rate {peak}")
+                with torch.no_grad():
+                    for p, old in zip(model.parameters(), good):
+                        p.copy_(old)
+                optimizer.state.clear()
             now = time.time()
             if now - reported > args.report:
                 report()
@@ -285,6 +293,7 @@ def main():
             if now - saved > args.save:
                 save()
                 saved = now
+                good = [p.detach().clone() for p in model.parameters()]
                 note("saved")
     save()
     note("saved the trained model; last evaluation follows")
