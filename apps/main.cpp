@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "inspect.h"
+#include "logits.h"
 #include "selftest.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
@@ -59,6 +60,7 @@ int run(int argc, char** argv) {
   app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");
   conclave::Command chosen;
   conclave::add_inspect(app, chosen);
+  conclave::add_logits(app, chosen);
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
   try {
