@@ -1,5 +1,5 @@
-// The weights of a model as ops take them: views into the mapped file where the device can reach it, copies on the
-// device where it cannot. Nothing is read here but a model's table of rope factors, where it has one.
+// The weights of a model as ops take them: views into the mapped file where the device can reach it (and the file has
+// aligned them), copies on the device where it cannot. Nothing is read here but a model's table of rope factors, where it has one.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct ModelWeights {
   std::vector<std::shared_ptr<Buffer>> buffers;  // what the tensors lie in
 };
 
-// The file must outlive what comes back. Throws Error(bad_file) where a tensor is not aligned for its type.
+// The file must outlive what comes back.
 ModelWeights load_weights(const gguf::File& file, const ModelDescription& model, Device& device);
 
 }  // namespace conclave
