@@ -47,9 +47,7 @@ class WeightLoader {
     if (info == nullptr) return {};
     Buffer& part = *parts_.at(info->part);
     const Tensor tensor = dense(part, static_cast<std::int64_t>(info->offset), *info->type->dtype, dims);
-    // A file may pack its tensors more tightly than their types can be read in place.
-    const bool in_place = device_.reaches(part) && tensor.byte_offset % dtype_info(tensor.dtype).alignment == 0;
-    return in_place ? tensor : upload(file_.data(*info), tensor.dtype, dims);
+    return device_.reaches(part) ? tensor : upload(file_.data(*info), tensor.dtype, dims);
   }
 
   // As f32, whatever float type the file has.

@@ -1,5 +1,5 @@
-// The weights of a model as ops take them: views into the mapped file where the device can reach it (and the file has
-// aligned them), copies on the device where it cannot. Nothing is read here but a model's table of rope factors, where it has one.
+// The weights of a model as ops take them: views into the mapped file where the device can reach it, copies on the
+// device where it cannot. Nothing else is read here but a table of rope factors that is not f32.
 #pragma once
 
 #include <memory>
