@@ -57,7 +57,7 @@ void add_logits(CLI::App& app, Command& chosen) {
   command->add_option("--tokens", options->tokens, "the token ids, for example 1,2,3")
       ->required()
       ->check(token_list())
-      ->type_name("");
+      ->type_name("IDS");
   command->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
   command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
   command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
@@ -69,9 +69,7 @@ void add_logits(CLI::App& app, Command& chosen) {
   command->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
-  command->add_option("--kv", options->session.kv_type, "type of the KV cache: f32, f16, bf16 or q8_0 (f32)")
-      ->transform(kv_type_names())
-      ->type_name("TYPE");
+  add_kv_option(*command, options->session.kv_type, "f32");
   command->add_option("--profile", options->profile, "append one JSON event per op run to this file")
       ->type_name("FILE");
   command->callback([options, &chosen] { chosen = [options] { return logits(*options); }; });

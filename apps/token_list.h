@@ -31,7 +31,7 @@ inline CLI::Validator token_list() {
   return {[](const std::string& text) {
             return parse_token_list(text) ? std::string{} : "'" + text + "' is not a list of token ids such as 1,2,3";
           },
-          "IDS"};
+          ""};
 }
 
 }  // namespace conclave

@@ -96,7 +96,7 @@ std::optional<std::int64_t> available_memory(const fs::path& root) {
   return available;
 }
 
-std::string size_text(std::int64_t bytes) {
+std::string size_text(std::uint64_t bytes) {
   constexpr std::string_view kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;

@@ -14,6 +14,6 @@ namespace conclave {
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
 // 17.28 GiB
-std::string size_text(std::int64_t bytes);
+std::string size_text(std::uint64_t bytes);
 
 }  // namespace conclave

@@ -47,6 +47,7 @@ std::int64_t rows_of_head(const ModelConfig& config, const SessionOptions& optio
 }
 
 [[noreturn]] void refuse(const SessionPlan& plan, std::int64_t available) {
+  const auto size = [](std::int64_t bytes) { return size_text(static_cast<std::uint64_t>(bytes)); };
   const std::int64_t left = std::max<std::int64_t>(available - plan.workspace_bytes, 0);
   const std::int64_t bytes_per_page = plan.kv.bytes / plan.kv.pages.max_pages;  // of all sequences together
   const std::int64_t fits = left / bytes_per_page * KvCachePlan::kPageSize;
@@ -54,8 +55,8 @@ std::int64_t rows_of_head(const ModelConfig& config, const SessionOptions& optio
        "a context of {} tokens{} needs {} ({} for the {} cache, {} to compute in), and {} are available; {}",
        plan.kv.options.context,
        plan.kv.pages.n_seqs == 1 ? "" : fmt::format(" for each of {} sequences", plan.kv.pages.n_seqs),
-       size_text(plan.kv.bytes + plan.workspace_bytes), size_text(plan.kv.bytes), dtype_info(plan.kv.options.type).name,
-       size_text(plan.workspace_bytes), size_text(available),
+       size(plan.kv.bytes + plan.workspace_bytes), size(plan.kv.bytes), dtype_info(plan.kv.options.type).name,
+       size(plan.workspace_bytes), size(available),
        fits > 0 ? fmt::format("a context of {} would fit", fits) : "no context would fit");
 }
 

@@ -66,8 +66,8 @@ TEST(SizeText, HasThreeDigitsBeforeThePointAtMost) {
   EXPECT_EQ(size_text(0), "0 B");
   EXPECT_EQ(size_text(1023), "1023 B");
   EXPECT_EQ(size_text(1536), "1.50 KiB");
-  EXPECT_EQ(size_text(std::int64_t{17} << 30), "17.00 GiB");
-  EXPECT_EQ(size_text(INT64_MAX), "8.00 EiB");
+  EXPECT_EQ(size_text(std::uint64_t{17} << 30), "17.00 GiB");
+  EXPECT_EQ(size_text(UINT64_MAX), "16.00 EiB");
 }
 
 }  // namespace
