@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "inspect.h"
+#include "logits.h"
 #include "selftest.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
@@ -52,13 +53,14 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 int run(int argc, char** argv) {
   CLI::App app(
       "conclave: mixture-of-experts models from GGUF files. It inspects them, checks its own ops and measures "
-      "them; running models comes next.",
+      "them.",
       "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
   app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");
   conclave::Command chosen;
   conclave::add_inspect(app, chosen);
+  conclave::add_logits(app, chosen);
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
   try {
