@@ -25,6 +25,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
+    {"text", {"base"}},
+    {"sample", {"base", "tensor"}},
+    {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample"}},
 };
 
 std::string folder_of(const fs::path& inside_src) {
