@@ -36,10 +36,10 @@ void expect_cuts(std::string_view name, std::initializer_list<std::string> expec
 
 TEST(PreTokenizer, Gpt2) {
   for (const char* name : {"gpt-2", "olmo"}) {
-    expect_cuts(name,
-                {"Hello| world|!", "don|'t| we|'ll| I|'m| he|'s| you|'ve| you|'re| I|'d", "DON|'|T",
-                 "a|  | b|   |\t|c|\n|\n|d", " | a| ", "  ", "x| |\n|y", "abc|123|def| 45|.|6", "!!!|a|...", "it|'s|'ll",
-                 "caf\xC3\xA9|\xF0\x9F\x98\x80| \xE4\xBD\xA0\xE5\xA5\xBD", "e|\xCC\x81|x", "a|_|b", "'", "x|'|x"});
+    expect_cuts(
+        name, {"Hello| world|!", "don|'t| we|'ll| I|'m| he|'s| you|'ve| you|'re| I|'d", "DON|'|T",
+               "a|  | b|   |\t|c|\n|\n|d", " | a| ", "  ", "x| |\n|y", "abc|123|def| 45|.|6", "!!!|a|...", "it|'s|'ll",
+               "caf\xC3\xA9|\xF0\x9F\x98\x80| \xE4\xBD\xA0\xE5\xA5\xBD", "e|\xCC\x81|x", "a|_|b", "'", "x|'|x"});
   }
 }
 
