@@ -1,6 +1,8 @@
 #include "text/byte_bpe.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/file_text.h"
@@ -41,39 +43,40 @@ Merge MergeTable::find(TokenId left, TokenId right) const {
   return entries_[slot(pair_key(left, right))].merge;
 }
 
-ByteBpe::ByteBpe(const Vocabulary& vocabulary) : pre_(find_pre_tokenizer(vocabulary.pre)) {
+ByteBpe::ByteBpe(const Vocabulary& vocabulary, const TokenIndex& index) : pre_(find_pre_tokenizer(vocabulary.pre)) {
   if (pre_ == nullptr) fail(ErrorCode::bad_file, "pre-tokenizer '{}' is not known", printable(vocabulary.pre));
-  std::unordered_map<std::string_view, TokenId> ids;
-  ids.reserve(vocabulary.tokens.size());
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) ids.emplace(vocabulary.tokens[i], static_cast<TokenId>(i));
-  const auto id_of = [&](std::string_view text) {
-    const auto found = ids.find(text);
-    return found == ids.end() ? TokenId{-1} : found->second;
-  };
-
   std::string text;
   for (unsigned byte = 0; byte < 256; ++byte) {
     text.clear();
     append_utf8(byte_to_char(static_cast<unsigned char>(byte)), text);
-    const TokenId id = id_of(text);
+    const TokenId id = index.find(text);
     byte_token_[byte] = id;
     stands_for_text_[byte] = id >= 0 && type_of(vocabulary, id) == TokenType::user_defined;
   }
+  read_merges(vocabulary, index);
+  if (pre_->whole_words) read_whole_words(vocabulary);
+}
 
+void ByteBpe::read_merges(const Vocabulary& vocabulary, const TokenIndex& index) {
   merges_.reserve(vocabulary.merges.size());
+  std::string joined;
   for (std::size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const std::string_view merge = vocabulary.merges[i];
-    const std::size_t space = merge.find(' ', 1);
+    const std::size_t space = std::min(merge.find(' ', 1), merge.size());
     const std::string_view left = merge.substr(0, space);
-    const std::string_view right = space == std::string_view::npos ? "" : merge.substr(space + 1);
-    const TokenId result = id_of(text.assign(left).append(right));
-    if (id_of(left) < 0 || id_of(right) < 0 || result < 0) {
+    const std::string_view right = merge.substr(std::min(space + 1, merge.size()));
+    const TokenId left_id = index.find(left);
+    const TokenId right_id = index.find(right);
+    const TokenId result = index.find(joined.assign(left).append(right));
+    if (left_id < 0 || right_id < 0 || result < 0) {
       fail(ErrorCode::bad_file, "merge {} is '{}', which is not two tokens that make a third", i, printable(merge));
     }
-    merges_.insert(id_of(left), id_of(right), {.order = static_cast<std::uint32_t>(i), .result = result});
+    merges_.insert(left_id, right_id, {.order = static_cast<std::uint32_t>(i), .result = result});
   }
+}
 
-  if (!pre_->whole_words) return;
+void ByteBpe::read_whole_words(const Vocabulary& vocabulary) {
+  whole_words_.reserve(vocabulary.tokens.size());
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const TokenType type = type_of(vocabulary, i);
     if (type == TokenType::control || type == TokenType::unknown) continue;  // typed, these stay text

@@ -10,6 +10,7 @@
 
 #include "text/merge.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_index.h"
 #include "text/vocabulary.h"
 
 namespace conclave {
@@ -34,8 +35,7 @@ class MergeTable {
 class ByteBpe {
  public:
   // Throws Error(bad_file) for a pre-tokeniser that is not known and for a merge that is not of two tokens into one.
-  // Keeps a view of `vocabulary`, which must outlive this and stay where it is.
-  explicit ByteBpe(const Vocabulary& vocabulary);
+  ByteBpe(const Vocabulary& vocabulary, const TokenIndex& index);
 
   // Appends the ids of `text`. A byte for which there is no token becomes none; one that is not part of valid UTF-8
   // becomes U+FFFD then.
@@ -44,6 +44,8 @@ class ByteBpe {
   bool has_token(unsigned char byte) const { return byte_token_[byte] >= 0; }
 
  private:
+  void read_merges(const Vocabulary& vocabulary, const TokenIndex& index);
+  void read_whole_words(const Vocabulary& vocabulary);
   void encode_word(std::string_view word, Merger& merger, std::vector<TokenId>& ids) const;
   void split(std::string_view word, std::vector<MergeSymbol>& symbols) const;
 

@@ -1,5 +1,6 @@
 #include "text/sentencepiece.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "text/unicode.h"
@@ -25,33 +26,30 @@ std::string byte_token_text(unsigned byte) {
 
 }  // namespace
 
-SentencePiece::SentencePiece(const Vocabulary& vocabulary) : vocabulary_(&vocabulary) {
-  std::unordered_map<std::string_view, TokenId> all;
-  all.reserve(vocabulary.tokens.size());
-  ids_.reserve(vocabulary.tokens.size());
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-    const std::string_view token = vocabulary.tokens[i];
-    if (token.empty()) continue;
-    all.emplace(token, static_cast<TokenId>(i));
-    const TokenType type = vocabulary.types.empty() ? TokenType::normal : vocabulary.types[i];
-    if (type == TokenType::control || type == TokenType::unknown || type == TokenType::byte) continue;
-    ids_.emplace(token, static_cast<TokenId>(i));
-    longest_ = std::max(longest_, token.size());
-  }
+SentencePiece::SentencePiece(const Vocabulary& vocabulary, const TokenIndex& index)
+    : vocabulary_(&vocabulary), index_(&index) {
+  for (const std::string& token : vocabulary.tokens) longest_ = std::max(longest_, token.size());
   for (unsigned byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
-    auto found = all.find(byte_token_text(byte));
-    if (found == all.end()) found = all.find(std::string_view(&c, 1));
-    byte_token_[byte] = found == all.end() ? kNoToken : found->second;
+    const TokenId id = index.find(byte_token_text(byte));
+    byte_token_[byte] = id >= 0 ? id : index.find(std::string_view(&c, 1));
   }
+}
+
+// What text may become: no control tokens, no byte tokens.
+TokenId SentencePiece::find(std::string_view piece) const {
+  const TokenId id = index_->find(piece);
+  if (id < 0 || vocabulary_->types.empty()) return id;
+  const TokenType type = vocabulary_->types[id];
+  return type == TokenType::control || type == TokenType::unknown || type == TokenType::byte ? kNoToken : id;
 }
 
 Merge SentencePiece::pair(std::string_view text, const MergeSymbol& left, const MergeSymbol& right) const {
   const std::size_t size = std::size_t{left.size} + right.size;
   if (left.id == kMarkItself || right.id == kMarkItself || size > longest_) return {};
-  const auto found = ids_.find(text.substr(left.begin, size));
-  if (found == ids_.end()) return {};
-  return {.order = order_of(vocabulary_->scores[found->second]), .result = found->second};
+  const TokenId id = find(text.substr(left.begin, size));
+  if (id < 0) return {};
+  return {.order = order_of(vocabulary_->scores[id]), .result = id};
 }
 
 void SentencePiece::encode(std::string_view text, bool space_prefix, std::vector<TokenId>& ids) const {
@@ -85,9 +83,9 @@ void SentencePiece::encode(std::string_view text, bool space_prefix, std::vector
       continue;
     }
     const std::string_view piece = view.substr(symbol.begin, symbol.size);  // a single character
-    const auto found = symbol.id == kMarkItself ? ids_.end() : ids_.find(piece);
-    if (found != ids_.end()) {
-      ids.push_back(found->second);
+    const TokenId id = symbol.id == kMarkItself ? kNoToken : find(piece);
+    if (id >= 0) {
+      ids.push_back(id);
     } else {
       append_bytes(symbol.id != kMarkItself && piece == kSpaceMark ? " " : piece, ids);
     }

@@ -6,18 +6,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/merge.h"
+#include "text/token_index.h"
 #include "text/vocabulary.h"
 
 namespace conclave {
 
 class SentencePiece {
  public:
-  // Keeps a view of `vocabulary`, which must outlive this and stay where it is.
-  explicit SentencePiece(const Vocabulary& vocabulary);
+  // Keeps views of both, which must outlive this and stay where they are.
+  SentencePiece(const Vocabulary& vocabulary, const TokenIndex& index);
 
   // Appends the ids of `text`, with a space before it where `space_prefix`. A U+2581 that stands in the text is not a
   // space: it is written as bytes, so that it comes back. Bytes for which there is no token are the unknown token; where
@@ -30,10 +30,12 @@ class SentencePiece {
   Merge pair(std::string_view text, const MergeSymbol& left, const MergeSymbol& right) const;
   void append_bytes(std::string_view bytes, std::vector<TokenId>& ids) const;
 
+  TokenId find(std::string_view piece) const;
+
   const Vocabulary* vocabulary_;
+  const TokenIndex* index_;
   std::array<TokenId, 256> byte_token_;
-  std::unordered_map<std::string_view, TokenId> ids_;  // what text may become: no control tokens, no byte tokens
-  std::size_t longest_ = 0;                            // in bytes
+  std::size_t longest_ = 0;  // token, in bytes
 };
 
 }  // namespace conclave

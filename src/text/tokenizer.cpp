@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bitset>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -13,6 +12,7 @@
 #include "text/sentencepiece.h"
 #include "text/special_names.h"
 #include "text/special_tokens.h"
+#include "text/token_index.h"
 
 namespace conclave {
 namespace {
@@ -74,30 +74,30 @@ void check(const Vocabulary& vocabulary) {
 
 struct Tokenizer::Impl {
   explicit Impl(Vocabulary v)
-      : vocabulary(std::move(v)), ends(settle_special_tokens(vocabulary)), special_tokens(vocabulary) {
+      : vocabulary(std::move(v)),
+        ends(settle_special_tokens(vocabulary)),
+        index(vocabulary),
+        special_tokens(vocabulary) {
     const auto take = [this](const auto& made) {
       for (unsigned byte = 0; byte < 256; ++byte) covered[byte] = made.has_token(static_cast<unsigned char>(byte));
     };
     if (vocabulary.kind == VocabularyKind::byte_bpe) {
-      take(encoder.emplace<ByteBpe>(vocabulary));
+      take(encoder.emplace<ByteBpe>(vocabulary, index));
+      vocabulary.merges = {};  // megabytes that nobody asks for again
     } else {
-      take(encoder.emplace<SentencePiece>(vocabulary));
+      take(encoder.emplace<SentencePiece>(vocabulary, index));
     }
     pieces.reserve(vocabulary.tokens.size());
-    ids.reserve(vocabulary.tokens.size());
-    for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-      pieces.push_back(piece_of(vocabulary, i));
-      ids.emplace(vocabulary.tokens[i], static_cast<TokenId>(i));
-    }
+    for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) pieces.push_back(piece_of(vocabulary, i));
   }
 
-  std::size_t index(TokenId id) const {
+  std::size_t checked(TokenId id) const {
     if (id < 0 || static_cast<std::size_t>(id) >= pieces.size()) {
       fail(ErrorCode::invalid_argument, "token id {} is not in the vocabulary of {} tokens", id, pieces.size());
     }
     return static_cast<std::size_t>(id);
   }
-  TokenType type(TokenId id) const { return vocabulary.types[index(id)]; }
+  TokenType type(TokenId id) const { return vocabulary.types[checked(id)]; }
 
   // A stretch without special tokens.
   void encode_plain(std::string_view text, std::vector<TokenId>& out) const {
@@ -121,11 +121,11 @@ struct Tokenizer::Impl {
 
   Vocabulary vocabulary;      // stays where it is: the members below have views of it
   std::vector<TokenId> ends;  // ascending
+  TokenIndex index;
   SpecialTokens special_tokens;
   std::variant<std::monostate, ByteBpe, SentencePiece> encoder;
   std::bitset<256> covered;  // bytes that have a token
   std::vector<std::string> pieces;
-  std::unordered_map<std::string_view, TokenId> ids;
 };
 
 Tokenizer::Tokenizer(Vocabulary vocabulary) {
@@ -191,11 +191,11 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions option
 }
 
 std::string_view Tokenizer::piece(TokenId id) const {
-  return impl_->pieces[impl_->index(id)];
+  return impl_->pieces[impl_->checked(id)];
 }
 
 std::string_view Tokenizer::token(TokenId id) const {
-  return impl_->vocabulary.tokens[impl_->index(id)];
+  return impl_->vocabulary.tokens[impl_->checked(id)];
 }
 
 TokenId Tokenizer::size() const {
@@ -240,8 +240,8 @@ std::span<const TokenId> Tokenizer::end_ids() const {
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
-  const auto found = impl_->ids.find(token);
-  return found == impl_->ids.end() ? std::nullopt : std::optional(found->second);
+  const TokenId id = impl_->index.find(token);
+  return id < 0 ? std::nullopt : std::optional(id);
 }
 
 Decoder::Decoder(const Tokenizer& tokenizer, DecodeOptions options)
@@ -252,8 +252,8 @@ void Decoder::append(TokenId id, std::string& out) {
   if (tokenizer_->is_special(id)) {
     if (options_.show_special || !tokenizer_->is_control(id)) out.append(piece);
     // encode() starts anew after it; but for an unknown token that stands for a byte within a text.
-    drop_space_ = tokenizer_->adds_space_prefix() &&
-                  (id != tokenizer_->special().unknown || tokenizer_->covers_all_bytes());
+    drop_space_ =
+        tokenizer_->adds_space_prefix() && (id != tokenizer_->special().unknown || tokenizer_->covers_all_bytes());
     return;
   }
   if (drop_space_ && piece.starts_with(' ')) piece.remove_prefix(1);

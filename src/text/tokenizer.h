@@ -34,7 +34,7 @@ struct DecodeOptions {
   bool continues = false;     // the ids go on after others: a space at their start belongs to the text
 };
 
-inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 29;  // symbols are counted in 31 bits, up to 3 a byte
 
 class Tokenizer {
  public:
