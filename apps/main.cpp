@@ -12,6 +12,7 @@
 #include "inspect.h"
 #include "logits.h"
 #include "selftest.h"
+#include "tokenize.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
 #define CONCLAVE_VERSION "(no version)"
@@ -63,6 +64,7 @@ int run(int argc, char** argv) {
   conclave::add_logits(app, chosen);
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
+  conclave::add_tokenize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

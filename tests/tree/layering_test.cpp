@@ -25,7 +25,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
-    {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "conclave"}},
+    {"text", {"base"}},
+    {"sample", {"base", "tensor"}},
+    {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
     {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "conclave"}},
 };
 
