@@ -39,7 +39,7 @@ struct NumberColumn {
 
 constexpr NumberColumn kColumns[] = {
     {"max/mean", [](const LayerStats& s) { return fmt::format("{:.2f}", s.imbalance); }},
-    {"bits", [](const LayerStats& s) { return fmt::format("{:.2f}", s.entropy); }},
+    {"entropy, bits", [](const LayerStats& s) { return fmt::format("{:.2f}", s.entropy); }},
     {"evenness", [](const LayerStats& s) { return fmt::format("{:.3f}", s.evenness); }},
     {"never used", [](const LayerStats& s) { return fmt::format("{}", s.unused.size()); }},
 };
