@@ -29,6 +29,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"sample", {"base", "tensor"}},
     {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
     {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "conclave"}},
+    {"terminal", {"base"}},
+    {"report", {"base", "terminal"}},
 };
 
 std::string folder_of(const fs::path& inside_src) {
