@@ -53,8 +53,8 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "conclave: mixture-of-experts models from GGUF files. It inspects them, checks its own ops and measures "
-      "them.",
+      "conclave: mixture-of-experts models from GGUF files. It inspects them, runs them, checks its own ops and "
+      "measures them.",
       "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one

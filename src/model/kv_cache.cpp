@@ -34,14 +34,14 @@ KvCachePlan::KvCachePlan(const ModelConfig& config, const KvCacheOptions& given)
 
 KvCache::KvCache(Device& device, const ModelConfig& config, const KvCachePlan& plan)
     : device_(device), plan_(plan), book_(plan.pages), page_(static_cast<std::size_t>(plan.page_bytes)) {
-  const auto [n_seqs, max_pages, page_size] = plan.pages;
-  const std::int64_t n_pages = plan.pages.n_pages();
+  const PageBook::Shape& pages = plan.pages;
+  const std::int64_t n_pages = pages.n_pages();
   pool_ = device.allocate(plan.bytes);
   table_ = device.allocate(n_pages * static_cast<std::int64_t>(sizeof(std::int32_t)));
-  const Tensor table = dense(*table_, 0, DType::i32, {n_seqs, max_pages});
+  const Tensor table = dense(*table_, 0, DType::i32, {pages.n_seqs, pages.max_pages});
   const auto pool = [&](std::int64_t i) {
     return dense(*pool_, i * plan.pool_bytes, plan.options.type,
-                 {n_pages, page_size, config.attention.n_kv_heads, config.attention.d_head});
+                 {n_pages, pages.page_size, config.attention.n_kv_heads, config.attention.d_head});
   };
   for (std::int64_t i = 0; i < config.n_layers; ++i) {
     layers_.push_back({.k = pool(2 * i), .v = pool(2 * i + 1), .pages = table});

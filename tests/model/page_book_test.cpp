@@ -92,7 +92,7 @@ TEST(PageBook, RandomUseNeverMixesSequences) {
   };
   test::Rng rng(11);
   int stamp = 0;
-  for (int turn = 0; turn < 20000; ++turn) {
+  for (int turn = 0; turn < 4000; ++turn) {
     const auto seq = static_cast<std::int32_t>(rng.integer(0, 3));
     const bool exists = sequences.contains(seq);
     switch (rng.integer(0, 5)) {
