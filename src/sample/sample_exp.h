@@ -28,7 +28,7 @@ inline double sample_exp(double x) {
   p = p * r + 0.5;
   p = p * r + 1.0;
   p = p * r + 1.0;
-  const auto exponent = static_cast<std::uint64_t>(n + 1023);  // 2 .. 1023
+  const std::uint64_t exponent = static_cast<std::uint32_t>(n + 1023);  // 2 .. 1023
   return p * std::bit_cast<double>(exponent << 52);
 }
 

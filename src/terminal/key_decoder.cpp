@@ -192,7 +192,7 @@ std::optional<KeyPress> KeyDecoder::take_text(bool& complete) {
   while (!rest.empty() && !is_control(static_cast<unsigned char>(rest[0]))) {
     const Utf8Character c = first_character(rest);
     if (c.length == 0 && may_become_character(rest)) {
-      complete = text.size() > 0;
+      complete = !text.empty();
       break;
     }
     if (c.length > 0 && (c.code < 0x80 || c.code >= 0xA0)) text += rest.substr(0, c.length);

@@ -136,6 +136,9 @@ class PtyProgram {
       ::close(slave_);
       ::close(ends[0]);
       ::setenv("TERM", "xterm", 1);
+      for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGTSTP}) {
+        ::signal(signal, SIG_DFL);  // a job in the background has some of them ignored
+      }
       body(ends[1]);
       ::_exit(0);
     }
