@@ -22,8 +22,8 @@ constexpr std::string_view kChatMl =
 // A role is chosen by the program, not typed. Some templates spell a control token around it, and with any other name
 // that would be a way to make one.
 bool is_known_role(std::string_view role) {
-  static constexpr std::string_view kRoles[] = {"system", "user",      "assistant", "tool",          "developer",
-                                                "model",  "function",  "ipython",   "observation", "tool_response",
+  static constexpr std::string_view kRoles[] = {"system",  "user",      "assistant", "tool",        "developer",
+                                                "model",   "function",  "ipython",   "observation", "tool_response",
                                                 "context", "documents", "tools",     "environment"};
   return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
 }

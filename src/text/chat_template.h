@@ -58,8 +58,8 @@ struct ChatContext {
   bool add_generation_prompt = true;
   ChatValue tools = nullptr;
   ChatValue documents = nullptr;
-  ChatValue::Object variables = {};             // enable_thinking, ...: further variables; they replace those above
-  std::optional<std::tm> now = std::nullopt;    // for strftime_now, which is undefined without it
+  ChatValue::Object variables = {};           // enable_thinking, ...: further variables; they replace those above
+  std::optional<std::tm> now = std::nullopt;  // for strftime_now, which is undefined without it
 };
 
 struct TemplatePiece {
@@ -71,9 +71,9 @@ struct TemplatePiece {
 
 struct TemplateLimits {
   std::size_t max_source_bytes = std::size_t{1} << 20;
-  std::uint64_t max_steps = 20'000'000;                  // expressions, statements, items and blocks of 64 bytes handled
-  std::size_t max_text_bytes = std::size_t{64} << 20;    // of the result, and of any text on the way to it
-  int max_depth = 1000;                                  // recursion of macros, expressions and data together
+  std::uint64_t max_steps = 20'000'000;                // expressions, statements, items and blocks of 64 bytes handled
+  std::size_t max_text_bytes = std::size_t{64} << 20;  // of the result, and of any text on the way to it
+  int max_depth = 1000;                                // recursion of macros, expressions and data together
 };
 
 namespace jinja {

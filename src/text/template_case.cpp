@@ -12,9 +12,10 @@ std::string other_case(char32_t c, const CaseRow (&rows)[Rows], const CaseSpecia
   const auto* const special = std::lower_bound(std::begin(specials), std::end(specials), c,
                                                [](const CaseSpecial& s, char32_t code) { return s.from < code; });
   if (special != std::end(specials) && special->from == c) return special->to;
-  const auto* const row =
-      std::lower_bound(std::begin(rows), std::end(rows), c, [](const CaseRow& r, char32_t code) { return r.last < code; });
-  const bool in_row = row != std::end(rows) && c >= row->first && (c - row->first) % static_cast<char32_t>(row->step) == 0;
+  const auto* const row = std::lower_bound(std::begin(rows), std::end(rows), c,
+                                           [](const CaseRow& r, char32_t code) { return r.last < code; });
+  const bool in_row =
+      row != std::end(rows) && c >= row->first && (c - row->first) % static_cast<char32_t>(row->step) == 0;
   std::string out;
   append_utf8(out, in_row ? static_cast<char32_t>(static_cast<std::int64_t>(c) + row->delta) : c);
   return out;

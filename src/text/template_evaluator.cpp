@@ -37,19 +37,40 @@ class Evaluator {
     runtime_.line = s.line;
     runtime_.step();
     switch (s.kind) {
-      case StmtKind::data: put(*s.text); break;
-      case StmtKind::output: put(*to_text(runtime_, value_of(*s.expr))); break;
-      case StmtKind::branch: return branch(s);
-      case StmtKind::loop: loop(s); break;
-      case StmtKind::assign: assign(*s.target, value_of(*s.expr)); break;
-      case StmtKind::assign_block: assign_block(s); break;
-      case StmtKind::macro: scope_->set(s.name, runtime_.macro(&s, scope_)); break;
-      case StmtKind::call_block: call_block(s); break;
-      case StmtKind::filter_block: filter_block(s); break;
-      case StmtKind::with: return with(s);
-      case StmtKind::scope: return in_scope([&] { return execute(s.body); });
-      case StmtKind::leave: return Flow::leave;
-      case StmtKind::next: return Flow::next;
+      case StmtKind::data:
+        put(*s.text);
+        break;
+      case StmtKind::output:
+        put(*to_text(runtime_, value_of(*s.expr)));
+        break;
+      case StmtKind::branch:
+        return branch(s);
+      case StmtKind::loop:
+        loop(s);
+        break;
+      case StmtKind::assign:
+        assign(*s.target, value_of(*s.expr));
+        break;
+      case StmtKind::assign_block:
+        assign_block(s);
+        break;
+      case StmtKind::macro:
+        scope_->set(s.name, runtime_.macro(&s, scope_));
+        break;
+      case StmtKind::call_block:
+        call_block(s);
+        break;
+      case StmtKind::filter_block:
+        filter_block(s);
+        break;
+      case StmtKind::with:
+        return with(s);
+      case StmtKind::scope:
+        return in_scope([&] { return execute(s.body); });
+      case StmtKind::leave:
+        return Flow::leave;
+      case StmtKind::next:
+        return Flow::next;
     }
     return Flow::normal;
   }
@@ -110,7 +131,6 @@ class Evaluator {
       return;
     }
     Loop& state = *runtime_.loop(std::move(items));
-    state.depth = ++loop_depth_;
     for (; state.index < state.items.size(); ++state.index) {
       runtime_.step();
       const Flow flow = in_scope([&] {
@@ -120,7 +140,6 @@ class Evaluator {
       });
       if (flow == Flow::leave) break;
     }
-    --loop_depth_;
   }
 
   void assign(const Expr& target, const Value& value) {
@@ -181,29 +200,52 @@ class Evaluator {
 
   Value dispatch(const Expr& e) {
     switch (e.kind) {
-      case ExprKind::none: return None{};
-      case ExprKind::boolean: return e.integer != 0;
-      case ExprKind::integer: return e.integer;
-      case ExprKind::real: return e.real;
-      case ExprKind::string: return e.text;
-      case ExprKind::name: return name(e);
-      case ExprKind::list: return runtime_.list(values_of(e.args));
-      case ExprKind::tuple: return runtime_.tuple(values_of(e.args));
-      case ExprKind::dict: return dict(e);
-      case ExprKind::attribute: return attribute(e);
-      case ExprKind::item: return item(e);
-      case ExprKind::slice: wrong("a slice stands alone");
-      case ExprKind::call: return call(e);
-      case ExprKind::filter: return filter(e);
-      case ExprKind::test: return test(e);
-      case ExprKind::negation: return !is_true(value_of(*e.args[0]));
-      case ExprKind::both: return logic(e, false);
-      case ExprKind::either: return logic(e, true);
-      case ExprKind::unary: return unary(e.name, value_of(*e.args[0]));
-      case ExprKind::binary: return operation(e);
-      case ExprKind::concat: return concat(e);
-      case ExprKind::compare: return comparison(e);
-      case ExprKind::conditional: return choice(e);
+      case ExprKind::none:
+        return None{};
+      case ExprKind::boolean:
+        return e.integer != 0;
+      case ExprKind::integer:
+        return e.integer;
+      case ExprKind::real:
+        return e.real;
+      case ExprKind::string:
+        return e.text;
+      case ExprKind::name:
+        return name(e);
+      case ExprKind::list:
+        return runtime_.list(values_of(e.args));
+      case ExprKind::tuple:
+        return runtime_.tuple(values_of(e.args));
+      case ExprKind::dict:
+        return dict(e);
+      case ExprKind::attribute:
+        return attribute(e);
+      case ExprKind::item:
+        return item(e);
+      case ExprKind::slice:
+        wrong("a slice stands alone");
+      case ExprKind::call:
+        return call(e);
+      case ExprKind::filter:
+        return filter(e);
+      case ExprKind::test:
+        return test(e);
+      case ExprKind::negation:
+        return !is_true(value_of(*e.args[0]));
+      case ExprKind::both:
+        return logic(e, false);
+      case ExprKind::either:
+        return logic(e, true);
+      case ExprKind::unary:
+        return unary(e.name, value_of(*e.args[0]));
+      case ExprKind::binary:
+        return operation(e);
+      case ExprKind::concat:
+        return concat(e);
+      case ExprKind::compare:
+        return comparison(e);
+      case ExprKind::conditional:
+        return choice(e);
     }
     return {};
   }
@@ -308,7 +350,7 @@ class Evaluator {
   Value filtered(const Expr& e, const std::optional<Value>& in) {
     const Runtime::Level level(runtime_);
     const Expr* const inner = e.args[0];
-    const Value value = inner == nullptr                           ? *in
+    const Value value = inner == nullptr                        ? *in
                         : in && inner->kind == ExprKind::filter ? filtered(*inner, in)
                                                                 : value_of(*inner);
     const Arguments arguments = arguments_of(e);
@@ -367,14 +409,12 @@ class Evaluator {
   Value call_macro(const Macro& macro, Arguments arguments) {
     const Stmt& definition = *macro.definition;
     const int line = runtime_.line;
-    const int loop_depth = std::exchange(loop_depth_, 0);
     Text text = captured([&] {
       in_scope_of(macro.scope, [&] {
         bind(definition, std::move(arguments));
         return execute(definition.body);
       });
     });
-    loop_depth_ = loop_depth;
     runtime_.line = line;
     return runtime_.text(std::move(text));
   }
@@ -394,7 +434,8 @@ class Evaluator {
     }
     Dict* const kwargs = macro.takes_kwargs ? runtime_.dict() : nullptr;
     for (const auto& [key, value] : arguments.named) {
-      const auto param = std::find_if(macro.params.begin(), macro.params.end(), [&](const Param& p) { return p.name == key; });
+      const auto param =
+          std::find_if(macro.params.begin(), macro.params.end(), [&](const Param& p) { return p.name == key; });
       if (param != macro.params.end()) {
         const auto index = static_cast<std::size_t>(param - macro.params.begin());
         if (index < arguments.positional.size()) {
@@ -425,7 +466,6 @@ class Evaluator {
   Runtime& runtime_;
   std::shared_ptr<Scope> scope_;
   Text out_;
-  int loop_depth_ = 0;
 };
 
 }  // namespace

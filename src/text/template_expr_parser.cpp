@@ -11,16 +11,25 @@ namespace {
 
 std::string shown(const Token& token) {
   switch (token.kind) {
-    case TokenKind::data: return "text";
-    case TokenKind::block_begin: return "{%";
-    case TokenKind::block_end: return "%}";
-    case TokenKind::variable_begin: return "{{";
-    case TokenKind::variable_end: return "}}";
+    case TokenKind::data:
+      return "text";
+    case TokenKind::block_begin:
+      return "{%";
+    case TokenKind::block_end:
+      return "%}";
+    case TokenKind::variable_begin:
+      return "{{";
+    case TokenKind::variable_end:
+      return "}}";
     case TokenKind::integer:
-    case TokenKind::real: return "a number";
-    case TokenKind::string: return "a string";
-    case TokenKind::end: return "the end of the template";
-    default: return "'" + printable(token.text) + "'";
+    case TokenKind::real:
+      return "a number";
+    case TokenKind::string:
+      return "a string";
+    case TokenKind::end:
+      return "the end of the template";
+    default:
+      return "'" + printable(token.text) + "'";
   }
 }
 
@@ -205,7 +214,8 @@ Expr* ExprParser::unary(bool with_filter) {
 Expr* ExprParser::primary() {
   const Token& token = tokens_.now();
   switch (token.kind) {
-    case TokenKind::string: return string();
+    case TokenKind::string:
+      return string();
     case TokenKind::integer: {
       Expr* const number = node(ExprKind::integer, tokens_.take().line);
       number->integer = token.integer;
@@ -216,7 +226,8 @@ Expr* ExprParser::primary() {
       number->real = token.real;
       return number;
     }
-    case TokenKind::name: break;
+    case TokenKind::name:
+      break;
     default:
       if (tokens_.is_op("(")) return in_parentheses();
       if (tokens_.is_op("[")) return list();
@@ -339,9 +350,7 @@ Expr* ExprParser::subscript(Expr* of) {
 
 Expr* ExprParser::slice_or_index() {
   const int line = tokens_.line();
-  const auto bound = [&]() -> Expr* {
-    return tokens_.is_op_of({":", "]", ","}) ? nullptr : expression();
-  };
+  const auto bound = [&]() -> Expr* { return tokens_.is_op_of({":", "]", ","}) ? nullptr : expression(); };
   if (tokens_.is_op_of({"]", ","})) tokens_.unexpected("an index");
   Expr* const start = bound();
   if (!tokens_.skip_op(":")) return start;

@@ -15,8 +15,8 @@ bool is_shown_as_is(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
   if (c <= 0xA0 || c == 0xAD) return false;
   static constexpr std::pair<char32_t, char32_t> kHidden[] = {
-      {0x600, 0x605},   {0x61C, 0x61C},   {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x1680, 0x1680},   {0x180E, 0x180E},
-      {0x2000, 0x200F}, {0x2028, 0x202F}, {0x205F, 0x206F},   {0x3000, 0x3000},   {0xD800, 0xF8FF},   {0xFEFF, 0xFEFF},
+      {0x600, 0x605},   {0x61C, 0x61C},   {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x1680, 0x1680}, {0x180E, 0x180E},
+      {0x2000, 0x200F}, {0x2028, 0x202F}, {0x205F, 0x206F},   {0x3000, 0x3000},   {0xD800, 0xF8FF}, {0xFEFF, 0xFEFF},
       {0xFFF0, 0xFFFB}, {0xFFFE, 0xFFFF}, {0xE0000, 0xE00FF}, {0xE01F0, 0x10FFFF}};
   return std::none_of(std::begin(kHidden), std::end(kHidden),
                       [&](const auto& range) { return c >= range.first && c <= range.second; });
@@ -25,8 +25,7 @@ bool is_shown_as_is(char32_t c) {
 void append_text_repr(Runtime& runtime, Text& out, const Text& text) {
   runtime.step_bytes(text.size());
   const std::string_view bytes = text.view();
-  const bool double_quotes =
-      bytes.find('\'') != std::string_view::npos && bytes.find('"') == std::string_view::npos;
+  const bool double_quotes = bytes.find('\'') != std::string_view::npos && bytes.find('"') == std::string_view::npos;
   const std::string_view quote = double_quotes ? "\"" : "'";
   out.append(quote, true);
   for (std::size_t at = 0; at < bytes.size();) {
@@ -97,14 +96,22 @@ class JsonWriter {
 
   void escape(char32_t c, bool trusted) {
     switch (c) {
-      case '"': return out_.append("\\\"", trusted);
-      case '\\': return out_.append("\\\\", trusted);
-      case '\n': return out_.append("\\n", trusted);
-      case '\r': return out_.append("\\r", trusted);
-      case '\t': return out_.append("\\t", trusted);
-      case '\f': return out_.append("\\f", trusted);
-      case '\b': return out_.append("\\b", trusted);
-      default: break;
+      case '"':
+        return out_.append("\\\"", trusted);
+      case '\\':
+        return out_.append("\\\\", trusted);
+      case '\n':
+        return out_.append("\\n", trusted);
+      case '\r':
+        return out_.append("\\r", trusted);
+      case '\t':
+        return out_.append("\\t", trusted);
+      case '\f':
+        return out_.append("\\f", trusted);
+      case '\b':
+        return out_.append("\\b", trusted);
+      default:
+        break;
     }
     const auto code = static_cast<std::uint32_t>(c);
     if (code < 0x10000) return out_.append(fmt::format("\\u{:04x}", code), trusted);
@@ -205,7 +212,9 @@ void append_repr(Runtime& runtime, Text& out, const Value& value) {
   runtime.step();
   runtime.check_length(out.size());
   if (const Text* const text = value.text()) {
+    if (text->is_markup()) out.append("Markup(", true);
     append_text_repr(runtime, out, *text);
+    if (text->is_markup()) out.append(")", true);
   } else if (const List* const list = value.list()) {
     out.append(list->is_tuple ? "(" : "[", true);
     for (std::size_t i = 0; i < list->items.size(); ++i) {

@@ -297,8 +297,9 @@ class Lexer {
   }
 
   std::string unescaped(std::string_view text) const {
-    static constexpr std::pair<char, char> kSimple[] = {{'n', '\n'}, {'t', '\t'},  {'r', '\r'}, {'\\', '\\'}, {'\'', '\''},
-                                                        {'"', '"'},  {'a', '\a'}, {'b', '\b'}, {'f', '\f'},  {'v', '\v'}};
+    static constexpr std::pair<char, char> kSimple[] = {{'n', '\n'},  {'t', '\t'}, {'r', '\r'}, {'\\', '\\'},
+                                                        {'\'', '\''}, {'"', '"'},  {'a', '\a'}, {'b', '\b'},
+                                                        {'f', '\f'},  {'v', '\v'}};
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
       if (text[i] != '\\' || i + 1 >= text.size()) {

@@ -10,7 +10,19 @@
 
 namespace conclave::jinja {
 
-enum class TokenKind { data, block_begin, block_end, variable_begin, variable_end, name, string, integer, real, op, end };
+enum class TokenKind {
+  data,
+  block_begin,
+  block_end,
+  variable_begin,
+  variable_end,
+  name,
+  string,
+  integer,
+  real,
+  op,
+  end
+};
 
 struct Token {
   TokenKind kind;

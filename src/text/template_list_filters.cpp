@@ -8,17 +8,22 @@
 namespace conclave::jinja {
 namespace {
 
-// 'function.name' or 0 or 'items.0': item by item.
-Value by_path(Runtime& runtime, Value value, const Value& path) {
-  if (path.text() == nullptr) return item_of(runtime, value, path);
+// 'function.name' or 0 or 'items.0': item by item, with `fallback` for each that is not there.
+Value by_path(Runtime& runtime, Value value, const Value& path, const Value* fallback = nullptr) {
+  const auto or_fallback = [&](Value found) {
+    return found.is<Undefined>() && fallback != nullptr && !fallback->is<None>() ? *fallback : found;
+  };
+  if (path.text() == nullptr) return or_fallback(item_of(runtime, value, path));
   const std::string_view names = path.text()->view();
   for (std::size_t at = 0; at <= names.size();) {
     const std::size_t dot = std::min(names.find('.', at), names.size());
     const std::string_view name = names.substr(at, dot - at);
     std::int64_t index = 0;
     const auto read = std::from_chars(name.data(), name.data() + name.size(), index);
-    const bool is_index = !name.empty() && name[0] != '-' && read.ec == std::errc{} && read.ptr == name.data() + name.size();
-    value = item_of(runtime, value, is_index ? Value(index) : runtime.text(name, path.text()->trusted_at(at)));
+    const bool is_index =
+        !name.empty() && name[0] != '-' && read.ec == std::errc{} && read.ptr == name.data() + name.size();
+    value =
+        or_fallback(item_of(runtime, value, is_index ? Value(index) : runtime.text(name, path.text()->trusted_at(at))));
     at = dot + 1;
   }
   return value;
@@ -33,7 +38,8 @@ Value sort_key(Runtime& runtime, const Value& item, const Value* attribute, bool
 }
 
 // Stable; Python's `reverse` keeps the order of equal items, too.
-std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& keys, const std::vector<Value>& items, bool reverse) {
+std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& keys, const std::vector<Value>& items,
+                          bool reverse) {
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -96,8 +102,22 @@ Value reverse(Runtime& runtime, const Value& value, const Arguments& arguments) 
 Value sort(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto args = arguments.bind("sort", {"reverse", "case_sensitive", "attribute"}, 0);
   const std::vector<Value> items = items_of(runtime, value);
+  // 'a,b' sorts by a, then by b. Keys are lists, in which equal ones need have no order.
+  std::vector<Value> attributes;
+  if (args[2] != nullptr && args[2]->text() != nullptr) {
+    const Value parts = call_method(runtime, *args[2], "split", {.positional = {runtime.text(",")}});
+    attributes = items_of(runtime, parts);
+  } else {
+    attributes.push_back(args[2] != nullptr ? *args[2] : Value(None{}));
+  }
   std::vector<Value> keys;
-  for (const Value& item : items) keys.push_back(sort_key(runtime, item, args[2], truth_or(args[1], false)));
+  for (const Value& item : items) {
+    std::vector<Value> key;
+    for (const Value& attribute : attributes) {
+      key.push_back(sort_key(runtime, item, &attribute, truth_or(args[1], false)));
+    }
+    keys.emplace_back(runtime.list(std::move(key)));
+  }
   return runtime.list(sorted(runtime, keys, items, truth_or(args[0], false)));
 }
 
@@ -175,6 +195,11 @@ Value attr(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return attribute_of(runtime, value, name);
 }
 
+// map, select and their like take anything that is false for an empty list.
+std::vector<Value> items_or_none(Runtime& runtime, const Value& value) {
+  return is_true(value) ? items_of(runtime, value) : std::vector<Value>();
+}
+
 // The arguments after the first `n`.
 Arguments rest_of(const Arguments& arguments, std::size_t n) {
   Arguments rest = arguments;
@@ -186,15 +211,14 @@ Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
   std::vector<Value> results;
   if (arguments.positional.empty()) {
     const auto args = arguments.bind("map", {"attribute", "default"}, 1);
-    for (const Value& item : items_of(runtime, value)) {
-      const Value found = by_path(runtime, item, *args[0]);
-      results.push_back(found.is<Undefined>() && args[1] != nullptr ? *args[1] : found);
+    for (const Value& item : items_or_none(runtime, value)) {
+      results.push_back(by_path(runtime, item, *args[0], args[1]));
     }
     return runtime.list(std::move(results));
   }
   const std::string filter(text_argument("map", arguments.positional[0]).view());
   const Arguments rest = rest_of(arguments, 1);
-  for (const Value& item : items_of(runtime, value)) results.push_back(call_filter(runtime, filter, item, rest));
+  for (const Value& item : items_or_none(runtime, value)) results.push_back(call_filter(runtime, filter, item, rest));
   return runtime.list(std::move(results));
 }
 
@@ -205,7 +229,7 @@ Value choose(Runtime& runtime, const Value& value, const Arguments& arguments, b
   const std::string test = has_test ? std::string(text_argument("select", arguments.positional[test_at]).view()) : "";
   const Arguments rest = has_test ? rest_of(arguments, test_at + 1) : Arguments{};
   std::vector<Value> chosen;
-  for (const Value& item : items_of(runtime, value)) {
+  for (const Value& item : items_or_none(runtime, value)) {
     const Value subject = by_attribute ? by_path(runtime, item, arguments.positional[0]) : item;
     const bool passes = has_test ? call_test(runtime, test, subject, rest) : is_true(subject);
     if (passes == wanted) chosen.push_back(item);

@@ -10,14 +10,16 @@ namespace conclave::jinja {
 namespace {
 
 constexpr std::string_view kTextMethods[] = {
-    "strip",  "lstrip", "rstrip",   "split",    "rsplit",     "partition", "rpartition", "startswith", "endswith", "removeprefix",
-    "find",   "rfind",  "index",    "rindex",   "count",      "join",      "format",     "ljust",      "rjust",    "removesuffix",
-    "center", "upper",  "lower",    "casefold", "capitalize", "title",     "isspace",    "isdigit",    "isalpha",  "isnumeric",
-    "replace", "isalnum", "isupper", "islower", "isdecimal",  "splitlines"};
-constexpr std::string_view kListMethods[] = {"append", "extend", "insert", "pop", "remove", "reverse", "clear", "copy",
-                                             "index",  "count"};
+    "strip",      "lstrip",       "rstrip",    "split",        "rsplit",  "partition", "rpartition", "startswith",
+    "endswith",   "removeprefix", "find",      "rfind",        "index",   "rindex",    "count",      "join",
+    "format",     "ljust",        "rjust",     "removesuffix", "center",  "upper",     "lower",      "casefold",
+    "capitalize", "title",        "isspace",   "isdigit",      "isalpha", "isnumeric", "replace",    "isalnum",
+    "isupper",    "islower",      "isdecimal", "splitlines"};
+constexpr std::string_view kListMethods[] = {"append",  "extend", "insert", "pop",   "remove",
+                                             "reverse", "clear",  "copy",   "index", "count"};
 constexpr std::string_view kTupleMethods[] = {"index", "count"};
-constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "update", "pop", "setdefault", "copy", "clear"};
+constexpr std::string_view kDictMethods[] = {"get", "items",      "keys", "values", "update",
+                                             "pop", "setdefault", "copy", "clear"};
 constexpr std::string_view kGlobals[] = {"range", "dict", "namespace", "raise_exception"};
 
 template <std::size_t N>
@@ -60,7 +62,8 @@ Value call_list_method(Runtime& runtime, List& list, std::string_view name, cons
   if (name == "insert") {
     const auto args = arguments.bind(name, {"index", "value"}, 2);
     const auto n = static_cast<std::int64_t>(items.size());
-    items.insert(items.begin() + std::clamp<std::int64_t>(position(integer_or(args[0], 0), items.size()), 0, n), *args[1]);
+    items.insert(items.begin() + std::clamp<std::int64_t>(position(integer_or(args[0], 0), items.size()), 0, n),
+                 *args[1]);
     return None{};
   }
   if (name == "pop") {
@@ -105,7 +108,7 @@ void update(Runtime& runtime, Dict& dict, std::string_view function, const Argum
 Value call_dict_method(Runtime& runtime, Dict& dict, std::string_view name, const Arguments& arguments) {
   if (name == "get" || name == "pop" || name == "setdefault") {
     const auto args = arguments.bind(name, {"key", "default"}, 1);
-    const Value* const found = args[0]->is<Undefined>() ? nullptr : dict.find(runtime, *args[0]);
+    const Value* const found = dict.find(runtime, *args[0]);
     const Value value = found != nullptr ? *found : args[1] != nullptr ? *args[1] : Value(None{});
     if (name == "pop") {
       if (found == nullptr && args[1] == nullptr) wrong("pop: the key is not in the dict");

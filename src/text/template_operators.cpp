@@ -97,7 +97,7 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
     runtime.check_length(n * text->size());
     Text out;
     for (std::size_t i = 0; i < n; ++i) out.append(*text);
-    return runtime.text(std::move(out));
+    return runtime.text(out.as_markup(text->is_markup()));
   }
   const List& list = *value.list();
   const std::size_t n = repetitions(runtime, times, list.items.size() * 16);
@@ -108,9 +108,10 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
 
 Value join(Runtime& runtime, const Value& a, const Value& b) {
   if (a.text() != nullptr && b.text() != nullptr) {
-    Text out = *a.text();
+    const bool markup = a.text()->is_markup() || b.text()->is_markup();
+    Text out = markup ? html_escaped(*a.text()) : *a.text();
     runtime.check_length(out.size() + b.text()->size());
-    out.append(*b.text());
+    out.append(markup ? html_escaped(*b.text()) : *b.text());
     return runtime.text(std::move(out));
   }
   if (a.list() == nullptr || b.list() == nullptr || a.list()->is_tuple != b.list()->is_tuple) no_operator("+", a, b);
@@ -130,8 +131,8 @@ Value loop_attribute(Runtime& runtime, const Value& self, const std::string& nam
   if (name == "first") return i == 0;
   if (name == "last") return i == n - 1;
   if (name == "length") return n;
-  if (name == "depth") return std::int64_t{loop.depth};
-  if (name == "depth0") return std::int64_t{loop.depth - 1};
+  if (name == "depth") return std::int64_t{1};  // of recursion, which loops here have not
+  if (name == "depth0") return std::int64_t{0};
   if (name == "previtem") return i > 0 ? loop.items[loop.index - 1] : undefined("there is no previous item");
   if (name == "nextitem") return i + 1 < n ? loop.items[loop.index + 1] : undefined("there is no next item");
   if (name == "cycle" || name == "changed") return runtime.bound(self, name);
@@ -208,7 +209,7 @@ Value attribute_of(Runtime& runtime, const Value& value, const std::string& name
 Value item_of(Runtime& runtime, const Value& value, const Value& key) {
   if (value.is<Undefined>()) fail_undefined(value);
   const bool unhashable = key.dict() != nullptr || (key.list() != nullptr && !key.list()->is_tuple);
-  if (const Dict* const dict = value.dict(); dict != nullptr && !unhashable && !key.is<Undefined>()) {
+  if (const Dict* const dict = value.dict(); dict != nullptr && !unhashable) {
     if (const Value* const found = dict->find(runtime, key)) return *found;
   }
   if (const Text* const name = key.text()) return attribute_of(runtime, value, std::string(name->view()));

@@ -72,7 +72,8 @@ Text formatted(Runtime& runtime, const Value& value, const Field& field) {
   }
   const auto n = static_cast<int>(std::min<std::size_t>(count_code_points(text.view()), kMaxFieldNumber));
   if (field.width <= n) return text;
-  const Text padding(std::string(static_cast<std::size_t>(field.width - n), field.zero && !field.left ? '0' : ' '), true);
+  const Text padding(std::string(static_cast<std::size_t>(field.width - n), field.zero && !field.left ? '0' : ' '),
+                     true);
   Text out;
   if (field.left) {
     out = text;
@@ -175,7 +176,8 @@ Value printf_format(Runtime& runtime, const Text& format, const Value& value) {
     runtime.check_length(out.size() + part.size());
     out.append(part);
   }
-  if (next < values.size() && value.dict() == nullptr) wrong("a format has fewer fields than values");
+  const bool may_ignore = value.dict() != nullptr || (value.list() != nullptr && !many);
+  if (next < values.size() && !may_ignore) wrong("a format has fewer fields than values");
   return runtime.text(std::move(out));
 }
 

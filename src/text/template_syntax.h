@@ -14,7 +14,7 @@ namespace conclave::jinja {
 
 enum class ExprKind {
   none,
-  boolean,      // integer is 0 or 1
+  boolean,  // integer is 0 or 1
   integer,
   real,
   string,

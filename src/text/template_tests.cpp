@@ -6,7 +6,7 @@ namespace conclave::jinja {
 namespace {
 
 bool is_callable(const Value& value) {
-  return value.macro() != nullptr || value.bound() != nullptr;
+  return value.macro() != nullptr || value.bound() != nullptr || value.is<Undefined>();
 }
 
 bool is_sequence(const Value& value) {

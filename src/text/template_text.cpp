@@ -41,7 +41,42 @@ void Text::append(const Text& other, std::size_t from, std::size_t to) {
 Text Text::slice(std::size_t from, std::size_t to) const {
   Text part;
   part.append(*this, from, to);
+  part.is_markup_ = is_markup_;
   return part;
+}
+
+Text Text::as_markup(bool is_markup) const {
+  Text copy = *this;
+  copy.is_markup_ = is_markup;
+  return copy;
+}
+
+Text html_escaped(const Text& text) {
+  if (text.is_markup()) return text;
+  Text out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool trusted = text.trusted_at(at);
+    switch (text.view()[at]) {
+      case '&':
+        out.append("&amp;", trusted);
+        break;
+      case '<':
+        out.append("&lt;", trusted);
+        break;
+      case '>':
+        out.append("&gt;", trusted);
+        break;
+      case '\'':
+        out.append("&#39;", trusted);
+        break;
+      case '"':
+        out.append("&#34;", trusted);
+        break;
+      default:
+        out.append(text.view().substr(at, 1), trusted);
+    }
+  }
+  return out.as_markup();
 }
 
 CodePoint code_point_at(std::string_view bytes, std::size_t at) {

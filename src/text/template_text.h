@@ -39,10 +39,15 @@ class Text {
   void append(const Text& other, std::size_t from, std::size_t to);
   Text slice(std::size_t from, std::size_t to) const;
 
+  // What `safe` and `escape` mark: it counts as HTML, and what is added to it is escaped. Slices inherit the mark.
+  bool is_markup() const { return is_markup_; }
+  Text as_markup(bool is_markup = true) const;
+
  private:
   std::size_t run_at(std::size_t at) const;  // index of the run that holds the byte
 
   std::string bytes_;
+  bool is_markup_ = false;
   std::vector<TextRun> runs_;  // neighbours differ in `trusted`, none is empty
 };
 
@@ -62,6 +67,9 @@ void append_utf8(std::string& out, char32_t value);
 
 // Linear in both, whatever they hold; npos if it is not there.
 std::size_t find_bytes(std::string_view in, std::string_view what, std::size_t from);
+
+// & < > ' " as HTML entities, unless it is markup already; the result is.
+Text html_escaped(const Text& text);
 
 bool is_space(char32_t value);       // what Python's str.isspace() says
 bool is_line_break(char32_t value);  // what Python's str.splitlines() splits at

@@ -17,7 +17,7 @@ Value trim(Runtime& runtime, const Value& value, const Arguments& arguments) {
 
 template <Text (*Convert)(const Text&)>
 Value convert(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  arguments.bind("a filter for case", {}, 0);
+  arguments.bind("this filter", {}, 0);
   const TextPtr text = to_text(runtime, value);
   runtime.step_bytes(text->size());
   return runtime.text(Convert(*text));
@@ -34,27 +34,19 @@ Text title_case(const Text& text) {
     } else {
       out.append(starts ? to_upper(c.value) : to_lower(c.value), text.trusted_at(at));
     }
-    starts = is_space(c.value) || c.value == '-' || c.value == '(' || c.value == '{' || c.value == '[' || c.value == '<';
+    starts =
+        is_space(c.value) || c.value == '-' || c.value == '(' || c.value == '{' || c.value == '[' || c.value == '<';
     at += c.bytes;
   }
-  return out;
+  return out.as_markup(text.is_markup());
 }
 
-Text html_escaped(const Text& text) {
-  Text out;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text.view()[at];
-    const bool trusted = text.trusted_at(at);
-    switch (c) {
-      case '&': out.append("&amp;", trusted); break;
-      case '<': out.append("&lt;", trusted); break;
-      case '>': out.append("&gt;", trusted); break;
-      case '\'': out.append("&#39;", trusted); break;
-      case '"': out.append("&#34;", trusted); break;
-      default: out.append(text, at, at + 1);
-    }
-  }
-  return out;
+Text force_escaped(const Text& text) {
+  return html_escaped(text.as_markup(false));
+}
+
+Text marked_safe(const Text& text) {
+  return text.as_markup();
 }
 
 Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
@@ -93,7 +85,7 @@ Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
     runtime.check_length(out.size() + line.size());
     out.append(line);
   }
-  return runtime.text(std::move(out));
+  return runtime.text(out.as_markup(text.is_markup()));
 }
 
 Value center(Runtime& runtime, const Value& value, const Arguments& arguments) {
@@ -171,7 +163,8 @@ std::optional<double> parse_real(std::string_view text) {
 }
 
 std::optional<std::int64_t> truncated(double value) {
-  if (!(value > -9.2e18 && value < 9.2e18)) return std::nullopt;
+  if (!std::isfinite(value)) return std::nullopt;
+  if (std::abs(value) > 9.2e18) wrong("a number is out of the range of 64 bits");
   return static_cast<std::int64_t>(value);
 }
 
@@ -224,9 +217,7 @@ Value rounded(Runtime&, const Value& value, const Arguments& arguments) {
   const double scale = std::pow(10.0, static_cast<double>(-precision));
   const double result = std::nearbyint(number / scale) * scale;
   if (!value.integer()) return result;
-  const auto whole = truncated(result);
-  if (!whole) wrong("a number is out of the range of 64 bits");
-  return *whole;
+  return truncated(result).value_or(0);
 }
 
 Value fallback(Runtime& runtime, const Value& value, const Arguments& arguments) {
@@ -244,9 +235,9 @@ constexpr NamedFilter kFilters[] = {
     {"title", convert<title_case>},
     {"escape", convert<html_escaped>},
     {"e", convert<html_escaped>},
-    {"forceescape", convert<html_escaped>},
+    {"forceescape", convert<force_escaped>},
     {"string", string},
-    {"safe", string},
+    {"safe", convert<marked_safe>},
     {"replace", replace},
     {"indent", indent},
     {"center", center},

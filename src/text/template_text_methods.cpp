@@ -99,8 +99,8 @@ Value partition(Runtime& runtime, const Text& text, const Arguments& arguments, 
   const std::size_t none = from_right ? 0 : text.size();
   const std::size_t at = found.empty() ? none : found[0];
   const std::size_t end = found.empty() ? none : at + separator.size();
-  return runtime.tuple({runtime.text(text.slice(0, at)), runtime.text(text.slice(at, end)),
-                        runtime.text(text.slice(end, text.size()))});
+  return runtime.tuple(
+      {runtime.text(text.slice(0, at)), runtime.text(text.slice(at, end)), runtime.text(text.slice(end, text.size()))});
 }
 
 Value strip(Runtime& runtime, const Text& text, const Arguments& arguments, Sides sides) {
@@ -226,7 +226,8 @@ bool is_ascii_digit(char32_t c) {
 
 // Letters without a case (of most scripts) are told from signs only roughly: beyond Latin-1, what is no blank counts.
 bool is_letter(char32_t c) {
-  return is_cased(c) || (c > 0xFF && !is_space(c) && !(c >= 0x2000 && c <= 0x2BFF) && !(c >= 0x3000 && c <= 0x3004));
+  const bool sign = (c >= 0x2000 && c <= 0x2BFF) || (c >= 0x3000 && c <= 0x3004) || (c >= 0x1F000 && c <= 0x1FAFF);
+  return is_cased(c) || (c > 0xFF && !is_space(c) && !sign);
 }
 
 bool is_letter_or_digit(char32_t c) {
@@ -258,8 +259,10 @@ Value call_text_method(Runtime& runtime, const Text& self, std::string_view name
   if (name == "ljust" || name == "rjust") return padded(runtime, self, arguments, name);
   if (name == "replace") {
     const auto args = arguments.bind(name, {"old", "new", "count"}, 2);
-    return runtime.text(replaced(runtime, self, text_argument(name, *args[0]), text_argument(name, *args[1]),
-                                 integer_or(args[2], -1)));
+    const Text& to = text_argument(name, *args[1]);
+    const Text result = replaced(runtime, self, text_argument(name, *args[0]), self.is_markup() ? html_escaped(to) : to,
+                                 integer_or(args[2], -1));
+    return runtime.text(result.as_markup(self.is_markup()));
   }
   if (name == "splitlines") {
     const auto args = arguments.bind(name, {"keepends"}, 0);

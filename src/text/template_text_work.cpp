@@ -19,7 +19,7 @@ Text converted(const Text& text, Convert&& convert) {
     }
     at += c.bytes;
   }
-  return out;
+  return out.as_markup(text.is_markup());
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ void append_key(Runtime& runtime, std::string& out, const Value& key) {
     out += whole ? fmt::format("i{};", static_cast<std::int64_t>(*real)) : fmt::format("f{};", *real);
   } else if (key.is<None>()) {
     out += 'n';
+  } else if (key.is<Undefined>()) {
+    out += 'u';
   } else if (key.list() != nullptr && key.list()->is_tuple) {
     out += '(';
     for (const Value& item : key.list()->items) append_key(runtime, out, item);
@@ -181,7 +183,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
     return find_bytes(text->view(), item.text()->view(), 0) != std::string_view::npos;
   }
   if (const Dict* const dict = container.dict()) {
-    return !item.is<Undefined>() && dict->find(runtime, item) != nullptr;
+    return dict->find(runtime, item) != nullptr;
   }
   if (const List* const list = container.list()) {
     return std::any_of(list->items.begin(), list->items.end(),
@@ -218,7 +220,7 @@ std::vector<Value> items_of(Runtime& runtime, const Value& value) {
   if (const Text* const text = value.text()) {
     for (std::size_t at = 0; at < text->size();) {
       const std::size_t end = at + code_point_at(text->view(), at).bytes;
-      items.push_back(runtime.text(text->slice(at, end)));
+      items.push_back(runtime.text(text->slice(at, end).as_markup(false)));
       at = end;
     }
     return items;

@@ -45,8 +45,7 @@ class Value {
 
   Value() = default;  // undefined
   template <class T>
-    requires kIsAlternative<T, Data>
-  Value(T data) : data_(std::in_place_type<T>, std::move(data)) {}
+  requires kIsAlternative<T, Data> Value(T data) : data_(std::in_place_type<T>, std::move(data)) {}
 
   template <class T>
   bool is() const {
@@ -110,7 +109,6 @@ struct Bound {
 struct Loop {
   std::vector<Value> items;
   std::size_t index = 0;
-  int depth = 1;
   std::optional<Value> changed;  // what loop.changed() saw last
 };
 
