@@ -9,6 +9,7 @@
 #include "base/file_text.h"
 #include "bench.h"
 #include "cli.h"
+#include "convert.h"
 #include "inspect.h"
 #include "selftest.h"
 
@@ -61,6 +62,7 @@ int run(int argc, char** argv) {
   conclave::add_inspect(app, chosen);
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
+  conclave::add_convert(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
