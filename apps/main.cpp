@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "convert.h"
 #include "inspect.h"
+#include "quantize.h"
 #include "selftest.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
@@ -63,6 +64,7 @@ int run(int argc, char** argv) {
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
   conclave::add_convert(app, chosen);
+  conclave::add_quantize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

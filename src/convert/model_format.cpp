@@ -127,10 +127,10 @@ std::vector<std::string> FormatChooser::notes() const {
   std::vector<std::string> lines;
   for (const auto& [kind, fallback] : fallbacks_) {
     const auto& [row, want, fits] = kind;
-    lines.push_back(
-        fmt::format("{} as {}: rows of {} are not whole blocks of {}{}", printable(fallback.first),
-                    upper(dtype_info(fits).name), row, upper(dtype_info(want).name),
-                    fallback.count > 1 ? fmt::format("; {} more tensors as well", fallback.count - 1) : ""));
+    const std::string others = fallback.count > 1 ? fmt::format(" and {} more", fallback.count - 1) : "";
+    lines.push_back(fmt::format("{}{}: {} instead of {}, whose blocks rows of {} do not fill",
+                                printable(fallback.first), others, upper(dtype_info(fits).name),
+                                upper(dtype_info(want).name), row));
   }
   return lines;
 }

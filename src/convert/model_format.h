@@ -5,8 +5,7 @@
 //                   the head in Q6_K
 //   Q4_K_S, Q5_K_S  the head in Q6_K; Q4_K_S: attn_v of the first 4 layers and ffn_down of the first eighth in Q5_K
 //   MXFP4_MOE       experts in MXFP4, other matrices in Q8_0
-//   with 8 experts  attn_k and attn_v in Q8_0, attn_output in Q5_K where the base is Q4_K (all K mixes and Q6_K's
-//                   own name aside: a single format is that format everywhere)
+//   with 8 experts  in the K mixes, attn_k and attn_v in Q8_0; in Q4_K_M and Q4_K_S, attn_output in Q5_K
 //
 // The head is output.weight, or token_embd.weight where a file has no head of its own. Norms, biases, routers and other
 // vectors are never quantised.
