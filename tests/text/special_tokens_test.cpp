@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "text/special_names.h"
@@ -86,9 +86,9 @@ TEST(SpecialTokens, ManyCandidatesAreQuick) {
   Strings tokens;
   for (int n = 1; n <= 64; ++n) tokens.emplace_back(n, ' ');
   const Vocabulary v = with_user_defined(tokens);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_EQ(found(v, std::string(200'000, ' ')).size(), 3125U);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);  // of this process: a busy machine does not count
 }
 
 TEST(SpecialNames, ControlLookingTokensBecomeControlTokens) {

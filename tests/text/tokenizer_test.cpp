@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/file_text.h"
@@ -186,14 +186,14 @@ TEST(Tokenizer, LongRunsAreQuick) {
   const Tokenizer bpe(bpe_vocabulary("gpt-2", {"a|a", "aa|aa", "aaaa|aaaa", "!|!", "!!|!!"}));
   const Tokenizer pieces(
       piece_vocabulary({{"_", -1}, {"a", -2}, {"aa", -3}, {"aaaa", -4}, {"!", -5}, {"__", -6}, {"____", -7}}));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   for (const Tokenizer* t : {&bpe, &pieces}) {
     for (const char c : {'a', '!', ' ', '\n'}) {
       const std::string text(100'000, c);
       EXPECT_EQ(t->decode(t->encode(text)), text);
     }
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::clock() - start, 20 * CLOCKS_PER_SEC);  // of this process: a busy machine does not count
 }
 
 }  // namespace
