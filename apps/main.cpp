@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "inspect.h"
 #include "logits.h"
+#include "route.h"
 #include "selftest.h"
 #include "tokenize.h"
 
@@ -65,6 +66,7 @@ int run(int argc, char** argv) {
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
   conclave::add_tokenize(app, chosen);
+  conclave::add_route(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
