@@ -13,6 +13,7 @@
 #include "inspect.h"
 #include "logits.h"
 #include "quantize.h"
+#include "route.h"
 #include "selftest.h"
 #include "tokenize.h"
 
@@ -69,6 +70,7 @@ int run(int argc, char** argv) {
   conclave::add_tokenize(app, chosen);
   conclave::add_convert(app, chosen);
   conclave::add_quantize(app, chosen);
+  conclave::add_route(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

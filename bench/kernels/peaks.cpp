@@ -97,6 +97,11 @@ void PeakSampler::sample() {
   int8_.push_back(static_cast<double>(done.load()) / seconds_since(start) * 1e-9);
 }
 
+void PeakSampler::forget() {
+  read_.clear();
+  int8_.clear();
+}
+
 double PeakSampler::read_gbps() const {
   return median(read_);
 }
