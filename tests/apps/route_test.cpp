@@ -1,4 +1,6 @@
 // `conclave route` as a shell sees it.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
