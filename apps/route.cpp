@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +58,7 @@ std::string read_text(const std::string& path) {
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   text.resize(file.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  if (text.ends_with('\n')) text.pop_back();  // the file's, not the text's
   return text;
 }
 
@@ -152,8 +152,8 @@ std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, in
     std::string line = fmt::format("{:>5}{:>10.2f}{:>14.2f}{:>10.3f}{:>9}  {}", trace.layer_number(l), s.imbalance,
                                    s.entropy, s.evenness, s.busiest, s.unused.size());
     if (!s.unused.empty()) line += ": " + range_text(s.unused);
-    if (const auto room = static_cast<std::size_t>(std::max(columns, 60)); line.size() > room) {
-      line.resize(room - 4);
+    if (const auto room = static_cast<std::size_t>(std::max(columns, 72)); line.size() > room) {
+      line.resize(line.rfind(',', room - 5) + 1);
       line += " ...";
     }
     out += line + "\n";
@@ -222,7 +222,7 @@ void add_route(CLI::App& app, Command& chosen) {
           },
           ""))
       ->type_name("FILE")
-      ->expected(1);
+      ->allow_extra_args(false);  // one name after each --out
   command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
   command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
       ->check(CLI::NonNegativeNumber)

@@ -154,6 +154,17 @@ def progress(text):
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def busy_note():
+    """Said where other programs were running before the first turn."""
+    try:
+        load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    except OSError:
+        return ""
+    if load < 0.5 * cpus:
+        return ""
+    return f"noisy run: repeat it (a load of {load:.1f} on {cpus} CPUs before it began)"
+
+
 def take_turns(options):
     """[(ours, theirs)], and the facts of our last run."""
     turns, facts = [], []
@@ -189,12 +200,13 @@ def summaries(turns):
         }
 
 
-def show(options, rows, facts):
+def show(options, rows, facts, note):
     model = Path(options.model).name
     if options.json:
         for row in rows:
             row.update(other=options.name, model=model, threads=options.threads, turns=options.turns)
             row.update(kernels=facts[0]["kernels"], cpu=facts[0]["cpu"], commit=facts[0]["commit"])
+            row.update(noise=note)
             print(json.dumps(row))
         return
     print(f"{model}, {options.threads} threads, {options.turns} turns")
@@ -205,7 +217,10 @@ def show(options, rows, facts):
             f"{row['work']:<8}{row['tokens']:>7}{row['batch']:>6}{row['tokens_per_second']:>11.2f}"
             f"{row['other_tokens_per_second']:>15.2f}{row['ratio']:>8.2f}{row['min']:>7.2f}{row['max']:>7.2f}"
         )
-    print("\ntokens per second, medians; ratios are of the same turn, and the middle one counts")
+    print()
+    if note:
+        print(note)
+    print("tokens per second, medians; ratios are of the same turn, and the middle one counts")
     if not options.llama_batched_bench and max(options.b) > 1:
         print("batches of more than 1: llama-bench has none, --llama-batched-bench measures them")
 
@@ -219,11 +234,12 @@ def main():
             options.llama_batched_bench = program(options.llama_batched_bench)
         if not os.path.isfile(options.model):
             raise Failed(f"{options.model}: there is no such file")
+        note = busy_note()
         turns, facts = take_turns(options)
         rows = list(summaries(turns))
         if not rows:
             raise Failed("there is no row that both programs have measured")
-        show(options, rows, facts)
+        show(options, rows, facts, note)
     except Failed as error:
         progress("")
         print(f"error: {error}", file=sys.stderr)

@@ -99,6 +99,10 @@ class ModelBench {
       fail(ErrorCode::invalid_argument, "a context of {} tokens is too small for a {} of {}", options.context,
            name(work.kind), work.tokens);
     }
+    // What has no room is refused before anything is measured.
+    for (const Workload& work : works_) {
+      plan_session(model_.impl().description.config, sizes_of(work, true), model_.impl().device->available_bytes());
+    }
     facts_ = {.file = options.model.filename().string(),
               .model = model_.facts(),
               .cpu = cpu_name(),
