@@ -9,8 +9,10 @@
 #include "base/file_text.h"
 #include "bench.h"
 #include "cli.h"
+#include "convert.h"
 #include "inspect.h"
 #include "logits.h"
+#include "quantize.h"
 #include "selftest.h"
 #include "tokenize.h"
 
@@ -65,6 +67,8 @@ int run(int argc, char** argv) {
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
   conclave::add_tokenize(app, chosen);
+  conclave::add_convert(app, chosen);
+  conclave::add_quantize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

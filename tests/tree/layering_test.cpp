@@ -31,6 +31,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "conclave"}},
     {"terminal", {"base"}},
     {"report", {"base", "terminal"}},
+    {"convert", {"base", "tensor", "quant", "gguf", "model"}},
 };
 
 std::string folder_of(const fs::path& inside_src) {
