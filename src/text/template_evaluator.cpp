@@ -6,6 +6,7 @@
 
 #include "base/file_text.h"
 #include "text/template_builtins.h"
+#include "text/template_macro.h"
 
 namespace conclave::jinja {
 namespace {
@@ -89,6 +90,7 @@ class Evaluator {
 
   template <class Act>
   Flow in_scope_of(std::shared_ptr<Scope> outer, Act&& act) {
+    runtime_.step(8);
     auto inner = std::make_shared<Scope>();
     inner->outer = std::move(outer);
     const std::shared_ptr<Scope> before = std::exchange(scope_, std::move(inner));
@@ -185,7 +187,7 @@ class Evaluator {
     arguments.named.emplace_back("caller", runtime_.macro(&s, scope_));
     const Value callee = value_of(*s.expr->args[0]);
     if (callee.macro() == nullptr) wrong("'call' wants a macro, not a {}", type_name(callee));
-    put(*to_text(runtime_, call_macro(*callee.macro(), std::move(arguments))));
+    put(*to_text(runtime_, call_macro(*callee.macro(), arguments)));
   }
 
   // --- expressions
@@ -398,69 +400,25 @@ class Evaluator {
   }
 
   Value call_value(const Expr& e, const Value& function) {
-    Arguments arguments = arguments_of(e);
+    const Arguments arguments = arguments_of(e);
     runtime_.line = e.line;
     if (function.is<Undefined>()) fail_undefined(function);
-    if (function.macro() != nullptr) return call_macro(*function.macro(), std::move(arguments));
+    if (function.macro() != nullptr) return call_macro(*function.macro(), arguments);
     if (function.bound() == nullptr) wrong("a {} cannot be called", type_name(function));
     return call_method(runtime_, function.bound()->self, function.bound()->name, arguments);
   }
 
-  Value call_macro(const Macro& macro, Arguments arguments) {
+  Value call_macro(const Macro& macro, const Arguments& arguments) {
     const Stmt& definition = *macro.definition;
     const int line = runtime_.line;
     Text text = captured([&] {
       in_scope_of(macro.scope, [&] {
-        bind(definition, std::move(arguments));
+        bind_arguments(runtime_, definition, arguments, *scope_, [&](const Expr& e) { return value_of(e); });
         return execute(definition.body);
       });
     });
     runtime_.line = line;
     return runtime_.text(std::move(text));
-  }
-
-  // Puts a macro's arguments into its scope, which is the present one.
-  void bind(const Stmt& macro, Arguments arguments) {
-    const std::string name = macro.name.empty() ? "caller" : macro.name;
-    std::vector<Value> varargs;
-    for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
-      if (i < macro.params.size()) {
-        scope_->set(macro.params[i].name, arguments.positional[i]);
-      } else if (macro.takes_varargs) {
-        varargs.push_back(arguments.positional[i]);
-      } else {
-        wrong("the macro '{}' takes at most {} arguments", printable(name), macro.params.size());
-      }
-    }
-    Dict* const kwargs = macro.takes_kwargs ? runtime_.dict() : nullptr;
-    for (const auto& [key, value] : arguments.named) {
-      const auto param =
-          std::find_if(macro.params.begin(), macro.params.end(), [&](const Param& p) { return p.name == key; });
-      if (param != macro.params.end()) {
-        const auto index = static_cast<std::size_t>(param - macro.params.begin());
-        if (index < arguments.positional.size()) {
-          wrong("the macro '{}' gets '{}' twice", printable(name), printable(key));
-        }
-        scope_->set(param->name, value);
-      } else if (key == "caller") {
-        scope_->set("caller", value);
-      } else if (kwargs != nullptr) {
-        kwargs->set(runtime_, runtime_.text(key), value);
-      } else {
-        wrong("the macro '{}' has no parameter '{}'", printable(name), printable(key));
-      }
-    }
-    if (macro.takes_varargs) scope_->set("varargs", runtime_.tuple(std::move(varargs)));
-    if (kwargs != nullptr) scope_->set("kwargs", kwargs);
-    for (std::size_t i = arguments.positional.size(); i < macro.params.size(); ++i) {
-      const Param& param = macro.params[i];
-      const bool given = std::any_of(scope_->names.begin(), scope_->names.end(),
-                                     [&](const auto& known) { return known.first == param.name; });
-      if (given) continue;
-      scope_->set(param.name, param.fallback != nullptr
-                                  ? value_of(*param.fallback)
-                                  : undefined(fmt::format("the parameter '{}' was not given", printable(param.name))));
-    }
   }
 
   Runtime& runtime_;

@@ -185,6 +185,7 @@ class Parser {
 
   Stmt* call_block(int line) {
     Stmt* const whole = stmt(StmtKind::call_block, line);
+    whole->name = "caller";
     if (tokens_.is_op("(")) whole->params = params();
     whole->expr = exprs_.expression();
     if (whole->expr->kind != ExprKind::call) syntax_error(line, "'call' wants a call of a macro");

@@ -236,7 +236,7 @@ TEST(TemplateLimits, ATemplateThatGrowsEnds) {
            "{{ ['a' * 600, 'b' * 600]|tojson }}",
            "{{ ['a' * 600, 'b' * 600, 1] }}",
            "{{ 'a'|center(2000) }}",
-           "{{ 'a\nb'|indent(2000) }}",
+           "{{ 'a\\nb'|indent(2000) }}",
            "{{ '%s%s' % ('a' * 600, 'b' * 600) }}",
            "{{ '{0}{0}'.format('a' * 600) }}",
            "{{ [[[1]]]|tojson(indent=900) }}",

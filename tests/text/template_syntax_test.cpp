@@ -6,7 +6,6 @@ namespace {
 
 TEST(TemplateSyntax, TextAndWhitespaceControl) {
   expect_all({
-      {"", ""},
       {"plain\n", "plain"},
       {"plain\n\n", "plain\n"},
       {"a\r\nb\rc", "a\nb\nc"},
