@@ -137,7 +137,7 @@ TEST_F(Quantize, FallbacksAreTold) {
   const Outcome r = run(path("in.gguf") + " " + path("out.gguf") + " Q4_K");
   EXPECT_EQ(r.exit_code, 0);
   EXPECT_TRUE(has(r.err, "note: token_embd.weight and ")) << r.err;
-  EXPECT_TRUE(has(r.err, "Q8_0 instead of Q4_K, whose blocks rows of 64 do not fill")) << r.err;
+  EXPECT_TRUE(has(r.err, "Q5_0 instead of Q4_K, whose blocks rows of 64 do not fill")) << r.err;
 }
 
 TEST_F(Quantize, ThreadsDoNotChangeTheBytes) {

@@ -89,12 +89,14 @@ TEST(ModelFormat, RowsThatDoNotFillBlocksFallBackAndSaySo) {
   FormatChooser chooser(*find_model_format("Q4_K"), {});
   EXPECT_EQ(chooser.choose("a.weight", kMatrix), DType::q4_k);
   EXPECT_TRUE(chooser.notes().empty());
-  EXPECT_EQ(chooser.choose("b.weight", std::array<std::int64_t, 2>{4, 96}), DType::q8_0);
-  EXPECT_EQ(chooser.choose("c.weight", std::array<std::int64_t, 2>{4, 96}), DType::q8_0);
+  EXPECT_EQ(chooser.choose("b.weight", std::array<std::int64_t, 2>{4, 96}), DType::q5_0);
+  EXPECT_EQ(chooser.choose("c.weight", std::array<std::int64_t, 2>{4, 96}), DType::q5_0);
   EXPECT_EQ(chooser.choose("d.weight", std::array<std::int64_t, 2>{4, 40}), DType::f16);
   ASSERT_EQ(chooser.notes().size(), 2U);
   EXPECT_EQ(chooser.notes()[0], "d.weight: F16 instead of Q4_K, whose blocks rows of 40 do not fill");
-  EXPECT_EQ(chooser.notes()[1], "b.weight and 1 more: Q8_0 instead of Q4_K, whose blocks rows of 96 do not fill");
+  EXPECT_EQ(chooser.notes()[1], "b.weight and 1 more: Q5_0 instead of Q4_K, whose blocks rows of 96 do not fill");
+  EXPECT_EQ(choose("Q5_K", {}, "a.weight", 96), DType::q8_0);
+  EXPECT_EQ(choose("Q6_K", {}, "a.weight", 96), DType::q8_0);
   EXPECT_EQ(choose("MXFP4", {}, "a.weight", 48), DType::f16);
   EXPECT_EQ(choose("Q4_K_M", {.n_layers = 8}, "output.weight", 96), DType::q8_0);
 }
