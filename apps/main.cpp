@@ -14,6 +14,7 @@
 #include "logits.h"
 #include "quantize.h"
 #include "route.h"
+#include "run.h"
 #include "selftest.h"
 #include "tokenize.h"
 
@@ -56,13 +57,16 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "conclave: mixture-of-experts models from GGUF files. It inspects them, runs them, checks its own ops and "
+      "conclave: mixture-of-experts models from GGUF files. It runs them, inspects them, checks its own ops and "
       "measures them.",
       "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
-  app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");
+  app.footer(
+      "Examples:\n  conclave run\n  conclave run -m model.gguf -p \"Once upon a time\"\n  conclave inspect "
+      "model.gguf\n\nconclave COMMAND --help tells more.");
   conclave::Command chosen;
+  conclave::add_run(app, chosen);
   conclave::add_inspect(app, chosen);
   conclave::add_logits(app, chosen);
   conclave::add_selftest(app, chosen);
