@@ -9,7 +9,9 @@
 #include "base/file_text.h"
 #include "bench.h"
 #include "cli.h"
+#include "convert.h"
 #include "inspect.h"
+#include "quantize.h"
 #include "selftest.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
@@ -61,6 +63,8 @@ int run(int argc, char** argv) {
   conclave::add_inspect(app, chosen);
   conclave::add_selftest(app, chosen);
   conclave::add_bench(app, chosen);
+  conclave::add_convert(app, chosen);
+  conclave::add_quantize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

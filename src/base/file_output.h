@@ -19,6 +19,9 @@ class FileOutput {
 
   const std::string& shown_path() const { return shown_; }  // of the target, for messages: one line
 
+  // Where the bytes are until commit().
+  const std::filesystem::path& temporary_path() const { return temporary_; }
+
   void write(std::span<const std::byte> bytes);
   // No more writes; everything is with the operating system. Throws Error where that fails.
   void close();

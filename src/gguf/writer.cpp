@@ -85,7 +85,7 @@ struct Writer::Impl {
   void enter_tensor();  // opens the part that the current tensor starts
   void leave_tensor();  // pads it
   void write(std::span<const std::byte> bytes);
-  void finish();
+  void finish(const std::function<void(const std::filesystem::path&)>& check);
 };
 
 Writer::Impl::Impl(std::filesystem::path target, WriterOptions writer_options)
@@ -213,12 +213,13 @@ void Writer::Impl::write(std::span<const std::byte> bytes) {
   }
 }
 
-void Writer::Impl::finish() {
+void Writer::Impl::finish(const std::function<void(const std::filesystem::path&)>& check) {
   if (tensor < tensors.size()) {
     refuse("tensor '{}' has {} of its {} bytes", printable(tensors[tensor].name), tensor_done, tensors[tensor].bytes);
   }
   // Everything that is likely to fail comes before the first rename.
   for (FileOutput& output : outputs) output.close();
+  if (check) check(outputs.front().temporary_path());
   std::size_t committed = 0;
   try {
     for (FileOutput& output : outputs) {
@@ -291,8 +292,12 @@ void Writer::write(std::span<const std::byte> bytes) {
 }
 
 void Writer::finish() {
+  finish({});
+}
+
+void Writer::finish(const std::function<void(const std::filesystem::path&)>& check) {
   write({});  // a file without tensors is begun here
-  impl_->attempt(Impl::State::finished, [&] { impl_->finish(); });
+  impl_->attempt(Impl::State::finished, [&] { impl_->finish(check); });
 }
 
 }  // namespace conclave::gguf

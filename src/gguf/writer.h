@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +48,9 @@ class Writer {
   void write(std::span<const std::byte> bytes);
   // ... then the end. Throws where a tensor is incomplete.
   void finish();
+  // The same, with a look at the complete file before it takes its name (of a split set: the first part, which does not
+  // have the others beside it yet). What `check` throws leaves nothing behind.
+  void finish(const std::function<void(const std::filesystem::path& complete)>& check);
 
  private:
   struct Impl;

@@ -25,6 +25,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
+    {"convert", {"base", "tensor", "quant", "gguf", "model"}},
 };
 
 std::string folder_of(const fs::path& inside_src) {

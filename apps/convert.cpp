@@ -1,0 +1,64 @@
+#include "convert.h"
+
+#include <memory>
+#include <string>
+
+#include "convert/convert.h"
+#include "convert/model_format.h"
+#include "format_option.h"
+#include "model/tokenizer_check.h"
+#include "model_job.h"
+
+namespace conclave {
+namespace {
+
+struct ConvertArguments {
+  std::string folder;
+  std::string target;
+  std::string type;
+  std::string name;
+  std::string pre;
+  int threads = 0;
+};
+
+int convert(const ConvertArguments& arguments) {
+  const ConvertOptions options{.folder = arguments.folder,
+                               .target = arguments.target,
+                               .format = arguments.type.empty() ? nullptr : find_model_format(arguments.type),
+                               .name = arguments.name,
+                               .pre = arguments.pre};
+  return run_model_job({.label = "converting",
+                        .target = arguments.target,
+                        .threads = arguments.threads,
+                        .work = [&](ThreadPool& pool, const WriteProgress& progress) {
+                          return convert_model(options, pool, progress);
+                        }});
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("convert", "make a GGUF file of a checkpoint of transformers");
+  command->footer(
+      "HF_DIR is a directory as transformers saves it: config.json, model.safetensors (or shards and their\n"
+      "index) and, for text, tokenizer.json and tokenizer_config.json. Qwen3MoeForCausalLM, Qwen2MoeForCausalLM,\n"
+      "MixtralForCausalLM and OlmoeForCausalLM can be converted.\n\n"
+      "Examples:\n"
+      "  conclave convert Qwen3-30B-A3B model.gguf                   weights as they are, bit for bit\n"
+      "  conclave convert Qwen3-30B-A3B model.gguf --type q8_0       smaller at once\n"
+      "  conclave quantize model.gguf small.gguf Q4_K_M              smaller later\n\n"
+      "Norms, biases and routers are always stored in F32. OUT is overwritten if it exists. It appears when it is\n"
+      "complete and conclave could run it: an error, a full disk or Ctrl-C leaves no partial file.");
+  const auto arguments = std::make_shared<ConvertArguments>();
+  command->add_option("HF_DIR", arguments->folder, "the checkpoint's directory")->required()->type_name("");
+  command->add_option("OUT", arguments->target, "the GGUF file to write")->required()->type_name("");
+  add_format_option(*command, "--type", arguments->type,
+                    "store matrices so; without it, as they are in the checkpoint");
+  command->add_option("--name", arguments->name, "the model's name in the file (the directory's name)");
+  command->add_option("--pre", arguments->pre, "the pre-tokenizer, where tokenizer.json has one that is not recognised")
+      ->check(known_name(known_pre_tokenizers()));
+  add_threads_option(*command, arguments->threads);
+  command->callback([arguments, &chosen] { chosen = [arguments] { return convert(*arguments); }; });
+}
+
+}  // namespace conclave

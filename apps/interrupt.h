@@ -1,0 +1,28 @@
+// Ctrl-C while a file is written: the work stops at the next step, and what was written is removed before the program
+// ends.
+#pragma once
+
+#include <csignal>
+
+namespace conclave {
+
+// While one lives, SIGINT, SIGTERM and SIGHUP are remembered instead of ending the program (SIGHUP only where it is not
+// ignored: nohup), and SIGXFSZ does not end it either: a file that grows past its limit is an error of write() like a
+// full disk. One at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  int signal() const;                // the first that came, or 0
+  void stop_if_interrupted() const;  // throws Error("interrupted")
+  // For the end of main: 128 and the signal, as shells have it.
+  int exit_code() const { return 128 + signal(); }
+
+ private:
+  struct sigaction before_[4]{};
+};
+
+}  // namespace conclave
