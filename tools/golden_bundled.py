@@ -3,9 +3,10 @@
 
     golden_bundled.py [MODEL.gguf] [--out FILE]
 
-Needs torch, transformers, tokenizers and the package gguf; never needed to build or run conclave. The weights are those of the
-master, decoded by the package gguf; Qwen3MoeForCausalLM computes in f32. The file (tools/golden/logits.py) has each prompt's text,
-its ids as the package tokenizers finds them, and the logits of the last position and of a few before it.
+Needs torch, transformers, tokenizers and the package gguf; never needed to build or run conclave. The weights are those
+of the master, decoded by the package gguf; Qwen3MoeForCausalLM computes in f32. The file (tools/golden/logits.py) has
+each prompt's text, its ids as the package tokenizers finds them, and the logits of the last position and of a few
+before it.
 """
 
 import argparse
@@ -33,9 +34,11 @@ def ask(text):
 PROMPTS = [
     "Once upon a time",
     "One sunny day a fox named Rusty went to the river. He had a new kite, and",
-    "Lily and the lost drum\n\nOnce there was a shy girl named Lily. One morning her drum was gone. She looked under the bench,",
+    "Lily and the lost drum\n\nOnce there was a shy girl named Lily. One morning her drum was gone. "
+    "She looked under the bench,",
     ask("Tell me a story about a girl named Mia and a kite."),
-    ask("Tell me a story about a brave bear.") + "Once upon a time there was a brave bear named Bruno. He lived near the forest.",
+    ask("Tell me a story about a brave bear.")
+    + "Once upon a time there was a brave bear named Bruno. He lived near the forest.",
     "12 + 7 = 19\n345 + 278 = 623\n800 - 123 =",
     ask("What is 47 + 38?"),
     ask("17 * 6 = ?"),
@@ -47,10 +50,14 @@ PROMPTS = [
     ask("Count from 3 to 9."),
     ">>> sorted([3, 1, 2])\n[1, 2, 3]\n>>> len('hello')\n",
     ask("What does this print? print(3 + 4 * 2)"),
-    "Tom found a red ball under a desk at the school. He gave it to Nora.\n\nQ: What did Tom find?\nA: a red ball\nQ: Who got it?\nA:",
-    ask("Hello") + "Hello! Ask me for a story, a sum, a list to sort, or a day of the week.<|im_end|>\n" + ask("Who are you?"),
+    "Tom found a red ball under a desk at the school. He gave it to Nora.\n\n"
+    "Q: What did Tom find?\nA: a red ball\nQ: Who got it?\nA:",
+    ask("Hello")
+    + "Hello! Ask me for a story, a sum, a list to sort, or a day of the week.<|im_end|>\n"
+    + ask("Who are you?"),
     ask("What is the capital of France?"),
-    "Tabs\tand  spaces,\r\nna\u00efve caf\u00e9, \u8a00\u8449, \u0441\u043b\u043e\u0432\u0430 \U0001f642 I'm, we'LL, 3.14<|endoftext|>x",
+    "Tabs\tand  spaces,\r\nna\u00efve caf\u00e9, \u8a00\u8449, \u0441\u043b\u043e\u0432\u0430 \U0001f642 I'm, "
+    "we'LL, 3.14<|endoftext|>x",
 ]
 
 
@@ -107,7 +114,8 @@ def main():
     worst = max(nmse(p.logits, logits_of(model, p.ids)[p.positions]) for p in prompts)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     write_logits(arguments.out, prompts)
-    print(f"{len(prompts)} prompts, {sum(len(p.ids) for p in prompts)} tokens, worst NMSE of f32 against f64 {worst:.2g}")
+    n_tokens = sum(len(p.ids) for p in prompts)
+    print(f"{len(prompts)} prompts, {n_tokens} tokens, worst NMSE of f32 against f64 {worst:.2g}")
 
 
 if __name__ == "__main__":

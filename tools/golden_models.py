@@ -4,12 +4,13 @@
     golden_models.py [OUT]
 
 Needs torch and transformers; never needed to build or run conclave. The same versions give the same bytes. A directory
-OUT/CASE is a checkpoint without a tokenizer (config.json, model.safetensors), and logits.bin (tools/golden/logits.py): f32 logits
-of every position of a few sequences of tokens. The weights are stored in 16 bits, and those are the weights that the logits belong
-to: transformers computes with them in f32.
+OUT/CASE is a checkpoint without a tokenizer (config.json, model.safetensors) and logits.bin (tools/golden/logits.py):
+f32 logits of every position of a few sequences of tokens. Weights are stored in 16 bits (one case: 32), and the logits
+are those of the stored weights, computed in f32.
 
-The cases cover what a family may vary: query heads per key head, head widths that are not d_model / n_heads, expert counts that
-are no power of two, all experts chosen or one, weights renormalised or not, tied heads, biases, the base and the scaling of rope.
+The cases cover what a family may vary: query heads per key head, heads that are not d_model / n_heads wide, expert
+counts that are no power of two, all experts chosen or one, weights renormalised or not, tied heads, biases, the base
+and the scaling of rope.
 """
 
 import argparse
