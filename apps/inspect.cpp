@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file_text.h"
+#include "base/memory.h"
 #include "gguf/file.h"
 #include "model/description.h"
 
@@ -46,19 +46,6 @@ std::vector<ContextMemory> context_memory(const ModelDescription& model) {
 
 double bits_per_weight(std::uint64_t bytes, std::int64_t n_params) {
   return 8.0 * static_cast<double>(bytes) / static_cast<double>(n_params);
-}
-
-// 17.28 GiB
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::string_view kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (value >= 999.995 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
 // 30.53 B: thousand millions, as model names have it.

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "api/devices.h"
 #include "backends/ref/ref_device.h"
 #include "base/file_text.h"
-#include "devices.h"
 #include "ops/moe_dump.h"
 #include "ops/profile.h"
 #include "support/suite.h"

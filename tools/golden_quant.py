@@ -121,7 +121,7 @@ CASES = [
     {"name": "around_one", "base": "normal", "scale": 0.02, "offset": 1.0},
     {"name": "around_minus_one", "base": "normal", "scale": 0.02, "offset": -1.0},
 ]
-BY_GGUF = ["f16", "bf16", "q4_0", "q8_0", "mxfp4"]
+BY_GGUF = ["f16", "bf16", "q4_0", "q5_0", "q8_0", "mxfp4"]
 BY_GGML = {"q4_k": "quantize_q4_K", "q5_k": "quantize_q5_K", "q6_k": "quantize_q6_K"}
 
 

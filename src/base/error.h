@@ -5,27 +5,11 @@
 // aborts.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 
+#include "conclave/error.h"
+
 namespace conclave {
-
-enum class ErrorCode {
-  invalid_argument,  // what the caller asked for cannot be
-  bad_file,          // a file that breaks its format, or that no model can be made of
-  io,                // the operating system refused
-  unsupported,       // legal, but not by this backend or this version
-  out_of_memory,     // the size was computed first, and it does not fit
-};
-
-class Error : public std::runtime_error {
- public:
-  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
-  ErrorCode code() const { return code_; }
-
- private:
-  ErrorCode code_;
-};
 
 [[noreturn]] void check_failed(const char* condition, const std::string& values, const char* file, int line);
 

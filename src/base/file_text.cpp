@@ -3,30 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/utf8.h"
+
 namespace conclave {
 namespace {
-
-struct Character {
-  std::size_t length = 0;  // in bytes; 0 where it is malformed
-  std::uint32_t code = 0;
-};
-
-// The character at the front of `bytes`, which is not empty.
-Character first_character(std::string_view bytes) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])); };
-  const std::uint32_t lead = byte(0);
-  if (lead < 0x80) return {1, lead};
-  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return {};
-  std::uint32_t code = lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) return {};
-    code = (code << 6) | (byte(i) & 0x3FU);
-  }
-  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {};
-  return {length, code};
-}
 
 bool may_be_shown(std::uint32_t code) {
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;  // C1: U+009B starts a terminal's escape sequence
@@ -36,7 +16,7 @@ bool may_be_shown(std::uint32_t code) {
 
 // Bytes of the character at the front of `bytes` (not empty); 0 where it is malformed or must not be shown.
 std::size_t printable_prefix(std::string_view bytes) {
-  const Character first = first_character(bytes);
+  const Utf8Character first = first_character(bytes);
   return may_be_shown(first.code) ? first.length : 0;
 }
 

@@ -13,19 +13,13 @@ namespace conclave {
 namespace {
 
 constexpr ModelFormat kFormats[] = {
-    {"F32", DType::f32, FormatMix::single, 0},
-    {"F16", DType::f16, FormatMix::single, 1},
-    {"BF16", DType::bf16, FormatMix::single, 32},
-    {"Q8_0", DType::q8_0, FormatMix::single, 7},
-    {"Q6_K", DType::q6_k, FormatMix::single, 18},
-    {"Q5_K_M", DType::q5_k, FormatMix::k_medium, 17},
-    {"Q5_K_S", DType::q5_k, FormatMix::k_small, 16},
-    {"Q5_K", DType::q5_k, FormatMix::single, 16},
-    {"Q4_K_M", DType::q4_k, FormatMix::k_medium, 15},
-    {"Q4_K_S", DType::q4_k, FormatMix::k_small, 14},
-    {"Q4_K", DType::q4_k, FormatMix::single, 14},
-    {"Q4_0", DType::q4_0, FormatMix::single, 2},
-    {"MXFP4_MOE", DType::mxfp4, FormatMix::experts_alone, 38},
+    {"F32", DType::f32, FormatMix::single, 0},       {"F16", DType::f16, FormatMix::single, 1},
+    {"BF16", DType::bf16, FormatMix::single, 32},    {"Q8_0", DType::q8_0, FormatMix::single, 7},
+    {"Q6_K", DType::q6_k, FormatMix::single, 18},    {"Q5_K_M", DType::q5_k, FormatMix::k_medium, 17},
+    {"Q5_K_S", DType::q5_k, FormatMix::k_small, 16}, {"Q5_K", DType::q5_k, FormatMix::single, 16},
+    {"Q5_0", DType::q5_0, FormatMix::single, 8},     {"Q4_K_M", DType::q4_k, FormatMix::k_medium, 15},
+    {"Q4_K_S", DType::q4_k, FormatMix::k_small, 14}, {"Q4_K", DType::q4_k, FormatMix::single, 14},
+    {"Q4_0", DType::q4_0, FormatMix::single, 2},     {"MXFP4_MOE", DType::mxfp4, FormatMix::experts_alone, 38},
     {"MXFP4", DType::mxfp4, FormatMix::single, 38},
 };
 
@@ -54,8 +48,8 @@ bool wants_more_bits(std::int64_t layer, std::int64_t n_layers) {
 
 DType type_that_fits(DType type, std::int64_t row) {
   if (row % dtype_info(type).per_block == 0) return type;
-  if (dtype_info(type).per_block > 32 && row % dtype_info(DType::q8_0).per_block == 0) return DType::q8_0;
-  return DType::f16;
+  const DType smaller_blocks = type == DType::q4_k ? DType::q5_0 : DType::q8_0;
+  return row % dtype_info(smaller_blocks).per_block == 0 ? smaller_blocks : DType::f16;
 }
 
 std::string upper(std::string_view name) {

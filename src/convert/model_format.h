@@ -51,8 +51,8 @@ class FormatChooser {
  public:
   FormatChooser(const ModelFormat& format, FormatFacts facts) : format_(&format), facts_(facts) {}
 
-  // The type of a quantizable tensor. Where its rows are not whole blocks: Q8_0 instead of a type of 256, F16 instead
-  // of a type of 32. notes() tells.
+  // The type of a quantizable tensor. Where its rows are not whole blocks: Q5_0 instead of Q4_K, Q8_0 instead of
+  // Q5_K and Q6_K, F16 where those do not fit either. notes() tells.
   DType choose(std::string_view name, std::span<const std::int64_t> dims);
 
   // One line for each kind of fallback that happened.

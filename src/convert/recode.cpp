@@ -14,8 +14,10 @@ namespace conclave {
 namespace {
 
 constexpr std::int64_t kItemElements = 16 * 1024;  // whole blocks of every format; what one thread takes at a time
-constexpr std::int64_t kBatchElements = 4 * 1024 * 1024;
-static_assert(kBatchElements % kItemElements == 0);
+// Between two calls of the sink: enough for every thread, and soon enough done that a user who interrupts is heard.
+constexpr std::int64_t kItemsPerThread = 16;
+constexpr std::int64_t kMaxBatchItems = 256;
+constexpr std::size_t kCopyBytes = 4 << 20;
 
 std::size_t bytes_of(DType type, std::int64_t elements) {
   const DTypeInfo& info = dtype_info(type);
@@ -54,7 +56,7 @@ void Recoder::run(const RecodeJob& job, const std::function<void(std::span<const
   if (copied) {
     for (const SourcePiece& piece : job.pieces) {
       for (std::size_t done = 0; done < piece.bytes.size();) {
-        const std::size_t count = std::min<std::size_t>(piece.bytes.size() - done, kBatchElements);
+        const std::size_t count = std::min(piece.bytes.size() - done, kCopyBytes);
         sink(piece.bytes.subspan(done, count));
         done += count;
       }
@@ -65,6 +67,7 @@ void Recoder::run(const RecodeJob& job, const std::function<void(std::span<const
   // Before any thread works: nothing may be thrown there.
   std::vector<std::vector<float>> scratch(static_cast<std::size_t>(pool_->size()),
                                           std::vector<float>(static_cast<std::size_t>(kItemElements)));
+  const std::int64_t batch = kItemElements * std::min(kItemsPerThread * pool_->size(), kMaxBatchItems);
   std::vector<Item> items;
   std::int64_t batched = 0;
   const auto flush = [&] {
@@ -99,7 +102,7 @@ void Recoder::run(const RecodeJob& job, const std::function<void(std::span<const
   for (std::size_t piece = 0; piece < job.pieces.size(); ++piece) {
     for (std::int64_t first = 0; first < job.piece_elements; first += kItemElements) {
       const std::int64_t count = std::min(kItemElements, job.piece_elements - first);
-      if (batched + count > kBatchElements) flush();
+      if (batched + count > batch) flush();
       items.push_back({.piece = piece, .first = first, .elements = count, .offset = bytes_of(job.to, batched)});
       batched += count;
     }

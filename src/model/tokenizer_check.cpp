@@ -16,7 +16,8 @@ constexpr std::string_view kTokenizerPrefix = "tokenizer.ggml";
 constexpr std::int64_t kTypeByte = 6;  // SentencePiece's <0xNN>
 
 constexpr std::string_view kPreTokenizers[] = {
-    "default", "gpt-2", "qwen2", "llama-bpe", "deepseek-llm", "deepseek-coder", "starcoder", "refact", "falcon", "olmo",
+    "default",   "gpt-2",  "qwen2",  "llama-bpe", "deepseek-llm", "deepseek-coder",
+    "starcoder", "refact", "falcon", "olmo",      "dbrx",
 };
 
 // Other names that files have for some of them.
@@ -25,9 +26,21 @@ struct PreTokenizerAlias {
   std::string_view name;
 };
 constexpr PreTokenizerAlias kPreTokenizerAliases[] = {
-    {"llama3", "llama-bpe"},
-    {"llama-v3", "llama-bpe"},
-    {"deepseek-r1-qwen", "qwen2"},
+    {"llama3", "llama-bpe"},  {"llama-v3", "llama-bpe"},
+    {"falcon3", "llama-bpe"}, {"falcon-h1", "llama-bpe"},
+    {"pixtral", "llama-bpe"}, {"midm-2.0", "llama-bpe"},
+    {"lfm2", "llama-bpe"},    {"deepseek-r1-qwen", "qwen2"},
+    {"stablelm2", "qwen2"},   {"megrez", "qwen2"},
+    {"hunyuan", "qwen2"},     {"grok-2", "qwen2"},
+    {"kormo", "qwen2"},       {"solar-open", "qwen2"},
+    {"smaug-bpe", "dbrx"},    {"glm4", "dbrx"},
+    {"chatglm-bpe", "dbrx"},  {"mpt", "gpt-2"},
+    {"phi-2", "gpt-2"},       {"jais", "gpt-2"},
+    {"gigachat", "gpt-2"},    {"exaone4", "gpt-2"},
+    {"trillion", "gpt-2"},    {"mellum", "gpt-2"},
+    {"a.x-4.0", "gpt-2"},     {"command-r", "starcoder"},
+    {"smollm", "starcoder"},  {"codeshell", "starcoder"},
+    {"exaone", "starcoder"},  {"minerva-7b", "starcoder"},
 };
 
 using TokenIds = std::unordered_map<std::string_view, std::uint64_t>;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +50,8 @@ class Device {
   virtual std::shared_ptr<Buffer> allocate(std::int64_t bytes) = 0;
   virtual void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) = 0;
+  // Bytes that allocate() could still give, all together; nothing where the device does not know.
+  virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
   // Whether this device's ops can use the buffer.
   virtual bool reaches(const Buffer& buffer) const = 0;
 

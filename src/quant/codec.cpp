@@ -100,7 +100,7 @@ constexpr std::array kCodecs = {
     Codec{DType::bf16, 2, 1, decode_halves<bf16_to_f32>, encode_halves<f32_to_bf16>},
     reads_and_writes<BlockQ4_0>(DType::q4_0),
     reads<BlockQ4_1>(DType::q4_1),
-    reads<BlockQ5_0>(DType::q5_0),
+    reads_and_writes<BlockQ5_0>(DType::q5_0),
     reads<BlockQ5_1>(DType::q5_1),
     reads_and_writes<BlockQ8_0>(DType::q8_0),
     reads<BlockQ2_K>(DType::q2_k),

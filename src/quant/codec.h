@@ -13,7 +13,7 @@ namespace conclave {
 // the format's definition: f32 arithmetic in the order that definition states, no contraction.
 void decode(DType type, std::span<const std::byte> blocks, std::span<float> out);
 
-// Whether encode() knows the type: f32, f16, bf16, q4_0, q8_0, q4_k, q5_k, q6_k, mxfp4.
+// Whether encode() knows the type: f32, f16, bf16, q4_0, q5_0, q8_0, q4_k, q5_k, q6_k, mxfp4.
 bool can_encode(DType type);
 
 // Encodes a whole number of blocks; minimises the squared error (q6_k: a little more weight on large values).

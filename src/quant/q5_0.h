@@ -24,5 +24,6 @@ struct BlockQ5_0 {
 static_assert(sizeof(BlockQ5_0) == 22);
 
 void decode(const BlockQ5_0& block, std::span<float, 32> out);
+void encode(std::span<const float, 32> values, BlockQ5_0& block);
 
 }  // namespace conclave

@@ -1,4 +1,4 @@
-// The encoder of a block of 32 under one f16 scale: q4_0 and q8_0.
+// The encoder of a block of 32 under one f16 scale: q4_0, q5_0 and q8_0.
 #pragma once
 
 #include <array>

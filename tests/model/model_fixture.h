@@ -75,8 +75,10 @@ struct ModelFixture {
     std::erase_if(tensors, [&](const FixtureTensor& t) { return t.name == held; });
   }
 
-  // All weights 0.
-  void write(const std::filesystem::path& path, gguf::WriterOptions options = {}) const {
+  using Bytes = std::vector<std::byte>;
+  // Each tensor's bytes come from fill(tensor, bytes), which gets zeros.
+  void write(const std::filesystem::path& path, gguf::WriterOptions options,
+             const std::function<void(const FixtureTensor&, Bytes&)>& fill) const {
     gguf::Writer writer(path, options);
     for (const auto& [key, value] : keys) writer.add(key, value);
     for (const auto& t : tensors) writer.declare(t.name, t.type, t.dims);
@@ -84,9 +86,15 @@ struct ModelFixture {
       std::int64_t n = 1;
       for (const std::int64_t d : t.dims) n *= d;
       const DTypeInfo& info = dtype_info(t.type);
-      writer.write(std::vector<std::byte>(static_cast<std::size_t>(n / info.per_block * info.bytes)));
+      Bytes bytes(static_cast<std::size_t>(n / info.per_block * info.bytes));
+      fill(t, bytes);
+      writer.write(bytes);
     }
     writer.finish();
+  }
+  // All weights 0.
+  void write(const std::filesystem::path& path, gguf::WriterOptions options = {}) const {
+    write(path, options, [](const FixtureTensor&, Bytes&) {});
   }
 };
 
@@ -100,6 +108,14 @@ inline constexpr std::int64_t kTinyTopK = 2;
 inline constexpr std::int64_t kTinyWidth = 32;
 inline constexpr std::int64_t kTinySharedWidth = 96;
 inline constexpr std::int64_t kTinyVocab = 20;
+
+struct TinyShape {
+  std::int64_t n_layers = kTinyLayers;
+  std::int64_t d_model = kTinyModel;
+  std::int64_t d_ff = kTinyWidth;
+  std::int64_t d_ff_shared = kTinySharedWidth;
+  std::int64_t d_wide_head = 32;  // of qwen3moe, whose heads are not d_model / n_heads wide
+};
 
 inline void add_byte_bpe(ModelFixture& m) {
   std::vector<std::string> tokens;
@@ -134,10 +150,10 @@ inline void add_sentencepiece(ModelFixture& m) {
 }
 
 // A valid model of "qwen3moe", "qwen2moe", "olmoe" or "llama".
-inline ModelFixture tiny_model(const std::string& family) {
+inline ModelFixture tiny_model(const std::string& family, const TinyShape& shape = {}) {
   const auto u32 = [](std::int64_t n) { return static_cast<std::uint32_t>(n); };
   const bool wide_heads = family == "qwen3moe";  // d_head is not d_model / n_heads
-  const std::int64_t d_head = wide_heads ? 32 : kTinyModel / kTinyHeads;
+  const std::int64_t d_head = wide_heads ? shape.d_wide_head : shape.d_model / kTinyHeads;
   const std::int64_t q = kTinyHeads * d_head;
   const std::int64_t kv = kTinyKvHeads * d_head;
   ModelFixture m;
@@ -145,9 +161,9 @@ inline ModelFixture tiny_model(const std::string& family) {
   m.set("general.architecture", family);
   m.set("general.name", std::string("tiny"));
   m.set("general.quantization_version", std::uint32_t{2});
-  m.set(a + "block_count", u32(kTinyLayers));
+  m.set(a + "block_count", u32(shape.n_layers));
   m.set(a + "context_length", std::uint32_t{8192});
-  m.set(a + "embedding_length", u32(kTinyModel));
+  m.set(a + "embedding_length", u32(shape.d_model));
   m.set(a + "attention.head_count", u32(kTinyHeads));
   m.set(a + "attention.head_count_kv", u32(kTinyKvHeads));
   m.set(a + "attention.layer_norm_rms_epsilon", 1e-6F);
@@ -159,34 +175,34 @@ inline ModelFixture tiny_model(const std::string& family) {
     m.set(a + "attention.value_length", u32(d_head));
   }
   if (family == "llama" || family == "olmoe") {
-    m.set(a + "feed_forward_length", u32(kTinyWidth));
+    m.set(a + "feed_forward_length", u32(shape.d_ff));
   } else {
-    m.set(a + "expert_feed_forward_length", u32(kTinyWidth));
+    m.set(a + "expert_feed_forward_length", u32(shape.d_ff));
   }
-  if (family == "qwen2moe") m.set(a + "expert_shared_feed_forward_length", u32(kTinySharedWidth));
+  if (family == "qwen2moe") m.set(a + "expert_shared_feed_forward_length", u32(shape.d_ff_shared));
   if (family == "llama") {
     add_sentencepiece(m);
   } else {
     add_byte_bpe(m);
   }
 
-  m.tensors = {{"token_embd.weight", DType::q8_0, {kTinyVocab, kTinyModel}},
-               {"output_norm.weight", DType::f32, {kTinyModel}},
-               {"output.weight", DType::f16, {kTinyVocab, kTinyModel}}};
-  for (std::int64_t i = 0; i < kTinyLayers; ++i) {
+  m.tensors = {{"token_embd.weight", DType::q8_0, {kTinyVocab, shape.d_model}},
+               {"output_norm.weight", DType::f32, {shape.d_model}},
+               {"output.weight", DType::f16, {kTinyVocab, shape.d_model}}};
+  for (std::int64_t i = 0; i < shape.n_layers; ++i) {
     const auto add = [&](const std::string& name, DType type, std::vector<std::int64_t> dims) {
       m.tensors.push_back({"blk." + std::to_string(i) + "." + name, type, std::move(dims)});
     };
-    add("attn_norm.weight", DType::f32, {kTinyModel});
-    add("attn_q.weight", DType::q8_0, {q, kTinyModel});
-    add("attn_k.weight", DType::q8_0, {kv, kTinyModel});
-    add("attn_v.weight", DType::f16, {kv, kTinyModel});
-    add("attn_output.weight", DType::q4_0, {kTinyModel, q});
-    add("ffn_norm.weight", DType::f32, {kTinyModel});
-    add("ffn_gate_inp.weight", DType::f32, {kTinyExperts, kTinyModel});
-    add("ffn_gate_exps.weight", DType::q4_0, {kTinyExperts, kTinyWidth, kTinyModel});
-    add("ffn_up_exps.weight", DType::q4_0, {kTinyExperts, kTinyWidth, kTinyModel});
-    add("ffn_down_exps.weight", DType::q5_1, {kTinyExperts, kTinyModel, kTinyWidth});
+    add("attn_norm.weight", DType::f32, {shape.d_model});
+    add("attn_q.weight", DType::q8_0, {q, shape.d_model});
+    add("attn_k.weight", DType::q8_0, {kv, shape.d_model});
+    add("attn_v.weight", DType::f16, {kv, shape.d_model});
+    add("attn_output.weight", DType::q4_0, {shape.d_model, q});
+    add("ffn_norm.weight", DType::f32, {shape.d_model});
+    add("ffn_gate_inp.weight", DType::f32, {kTinyExperts, shape.d_model});
+    add("ffn_gate_exps.weight", DType::q4_0, {kTinyExperts, shape.d_ff, shape.d_model});
+    add("ffn_up_exps.weight", DType::q4_0, {kTinyExperts, shape.d_ff, shape.d_model});
+    add("ffn_down_exps.weight", DType::q5_1, {kTinyExperts, shape.d_model, shape.d_ff});
     if (family == "qwen3moe") {
       add("attn_q_norm.weight", DType::f32, {d_head});
       add("attn_k_norm.weight", DType::f32, {d_head});
@@ -199,10 +215,10 @@ inline ModelFixture tiny_model(const std::string& family) {
       add("attn_q.bias", DType::f32, {q});
       add("attn_k.bias", DType::f32, {kv});
       add("attn_v.bias", DType::f32, {kv});
-      add("ffn_gate_inp_shexp.weight", DType::f32, {kTinyModel});
-      add("ffn_gate_shexp.weight", DType::q8_0, {kTinySharedWidth, kTinyModel});
-      add("ffn_up_shexp.weight", DType::q8_0, {kTinySharedWidth, kTinyModel});
-      add("ffn_down_shexp.weight", DType::q8_0, {kTinyModel, kTinySharedWidth});
+      add("ffn_gate_inp_shexp.weight", DType::f32, {shape.d_model});
+      add("ffn_gate_shexp.weight", DType::q8_0, {shape.d_ff_shared, shape.d_model});
+      add("ffn_up_shexp.weight", DType::q8_0, {shape.d_ff_shared, shape.d_model});
+      add("ffn_down_shexp.weight", DType::q8_0, {shape.d_model, shape.d_ff_shared});
     }
   }
   return m;

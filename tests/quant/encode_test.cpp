@@ -16,9 +16,10 @@
 namespace conclave {
 namespace {
 
-constexpr std::array kEncoded = {DType::f16,  DType::bf16, DType::q4_0, DType::q8_0,
+constexpr std::array kEncoded = {DType::f16,  DType::bf16, DType::q4_0, DType::q5_0, DType::q8_0,
                                  DType::q4_k, DType::q5_k, DType::q6_k, DType::mxfp4};
-constexpr std::array kEncodedBlocks = {DType::q4_0, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k, DType::mxfp4};
+constexpr std::array kEncodedBlocks = {DType::q4_0, DType::q5_0, DType::q8_0, DType::q4_k,
+                                       DType::q5_k, DType::q6_k, DType::mxfp4};
 
 std::string name_of(DType type) {
   return std::string(dtype_info(type).name);

@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 const fs::path kRoot = CONCLAVE_SOURCE_DIR;
 
-// Folder of src/ -> the folders it may include, besides itself.
+// Folder of src/ -> the folders it may include, besides itself. "conclave" is include/conclave: the public API.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
-    {"base", {}},
+    {"base", {"conclave"}},
     {"tensor", {"base"}},
     {"quant", {"base", "tensor"}},
     {"gguf", {"base", "tensor", "quant"}},
@@ -25,6 +25,12 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
+    {"text", {"base"}},
+    {"sample", {"base", "tensor"}},
+    {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
+    {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "conclave"}},
+    {"terminal", {"base"}},
+    {"report", {"base", "terminal"}},
     {"convert", {"base", "tensor", "quant", "gguf", "model"}},
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backends/cpu/kernels.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "ops/device.h"
 #include "ops/moe_dump.h"
@@ -26,6 +27,7 @@ class CpuDevice final : public Device {
   std::shared_ptr<Buffer> allocate(std::int64_t bytes) override { return HostBuffer::make(bytes); }
   void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) override;
   void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) override;
+  std::optional<std::int64_t> available_bytes() const override { return available_memory(); }
   bool reaches(const Buffer& buffer) const override { return buffer.host() != nullptr; }
   Selection select(const Op& op) const override;
 

@@ -21,6 +21,11 @@ std::int64_t slot_key(std::int64_t list, std::int64_t i) {
   return (list << 32) | i;
 }
 
+std::int64_t result_floats(const CpuKernels& kernels) {
+  const std::int64_t tiles = kernels.product.pack == nullptr ? 1 : TileRows::kMaxTiles;
+  return tiles * TileRows::kMaxRows * kTileColumns;
+}
+
 }  // namespace
 
 Tensor as_stack(const Tensor& w) {
@@ -43,8 +48,8 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
       owner_at_(shared_.add<std::int64_t>(lists_->may_repeat_outputs() ? lists_->n_outputs() : 0)),
       tile_rows_at_(local_.add(1, tile_rows_.bytes())),
       to_at_(local_.add<std::int64_t>(TileRows::kMaxRows)),
-      first_at_(local_.add<float>(TileRows::kMaxRows * kTileColumns)),
-      second_at_(local_.add<float>(TileRows::kMaxRows * kTileColumns)) {}
+      first_at_(local_.add<float>(result_floats(kernels))),
+      second_at_(local_.add<float>(spec.up.defined() ? result_floats(kernels) : 0)) {}
 
 void ExpertProduct::run(const CpuRun& run, const float* factor) const {
   if (run.region.rank() == 0) plan(run);
@@ -80,7 +85,7 @@ void ExpertProduct::plan(const CpuRun& run) const {
   plan.n_columns = lists_->columns(spec_.w.dim(1));
   const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
-  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), 1, 16);
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), 1, TileRows::kMaxTiles);
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
   plan.n_items = blocks * plan.items_per_block;
 }
@@ -121,29 +126,38 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
   rows.ready();
 
   const Item after = next < 0 ? item : item_at(run, next);
-  // The tile that comes after column n of one of the matrices: in this item, or at the beginning of the next.
+  const std::int64_t width = columns_at_once(rows);
+  // The columns that come after column n of one of the matrices: in this item, or at the beginning of the next.
   const auto ahead = [&](const Tensor& stack, const Tensor& w, std::int64_t n) -> TileRows::Ahead {
-    if (n < item.end_column) return TileRows::ahead(w, n, item.end_column);
+    if (n < item.end_column) return TileRows::ahead(w, n, std::min(n + width, item.end_column));
     if (next < 0) return {};
-    return TileRows::ahead(select_outer(stack, lists_->expert(after.list)), after.first_column, after.end_column);
+    return TileRows::ahead(select_outer(stack, lists_->expert(after.list)), after.first_column,
+                           std::min(after.first_column + width, after.end_column));
   };
   const Tensor w = select_outer(spec_.w, lists_->expert(item.list));
   const Tensor up = spec_.up.defined() ? select_outer(spec_.up, lists_->expert(item.list)) : Tensor{};
-  auto* first = scratch_at<float>(run.local, first_at_);
-  auto* second = scratch_at<float>(run.local, second_at_);
-  for (std::int64_t n = item.first_column; n < item.end_column; n += kTileColumns) {
-    const std::int64_t count = std::min<std::int64_t>(kTileColumns, item.end_column - n);
+  for (std::int64_t n = item.first_column; n < item.end_column; n += width) {
+    const std::int64_t count = std::min(width, item.end_column - n);
+    auto* first = scratch_at<float>(run.local, first_at_);
+    auto* second = scratch_at<float>(run.local, second_at_);
     rows.multiply(w, n, count, ahead(spec_.w, w, n + count), first);
-    if (up.defined()) {
-      rows.multiply(up, n, count, ahead(spec_.up, up, n + count), second);
-      kernels_.row.gate(spec_.act, first, second, first, rows.size() * kTileColumns);
-    }
-    for (std::int64_t r = 0; r < rows.size(); ++r) {
-      float* values = first + kTileColumns * r;
-      if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, count);
-      store(flat_row(spec_.out, to[r]), n, count, values);
+    if (up.defined()) rows.multiply(up, n, count, ahead(spec_.up, up, n + count), second);
+    for (std::int64_t at = 0; at < count;
+         at += kTileColumns, first += rows.tile_stride(), second += rows.tile_stride()) {
+      if (up.defined()) kernels_.row.gate(spec_.act, first, second, first, rows.size() * kTileColumns);
+      for (std::int64_t r = 0; r < rows.size(); ++r) {
+        float* values = first + kTileColumns * r;
+        const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
+        if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, here);
+        store(flat_row(spec_.out, to[r]), n + at, here, values);
+      }
     }
   }
+}
+
+std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
+  const bool strips = rows.in_strips(spec_.w.dtype) && (!spec_.up.defined() || rows.in_strips(spec_.up.dtype));
+  return strips ? TileRows::kMaxTiles * kTileColumns : kTileColumns;
 }
 
 void ExpertProduct::store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const {

@@ -58,6 +58,8 @@ class ExpertProduct {
   };
   Item item_at(const CpuRun& run, std::int64_t index) const;
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
+  // The columns that these rows take at a time.
+  std::int64_t columns_at_once(const TileRows& rows) const;
   void store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const;
 
   ProductSpec spec_;
@@ -74,7 +76,7 @@ class ExpertProduct {
   ScratchLayout local_;
   std::int64_t tile_rows_at_;
   std::int64_t to_at_;
-  std::int64_t first_at_;   // [rows][16]: the product, or gate's
+  std::int64_t first_at_;   // [tiles][rows][16]: the product, or gate's
   std::int64_t second_at_;  // up's
 };
 

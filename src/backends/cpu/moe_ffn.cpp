@@ -154,11 +154,13 @@ class Ffn final : public CpuOp {
         // The next tile: of this expert, of the next one, or of the first one of the next item.
         TileRows::Ahead ahead;
         if (n + count < end) {
-          ahead = TileRows::ahead(w, n + count, end);
+          ahead = TileRows::ahead(w, n + count, std::min(n + count + kTileColumns, end));
         } else if (i + 1 < n_chosen) {
-          ahead = TileRows::ahead(select_outer(op_.down, chosen[i + 1].expert), first, end);
+          ahead =
+              TileRows::ahead(select_outer(op_.down, chosen[i + 1].expert), first, std::min(first + kTileColumns, end));
         } else if (next >= 0) {
-          ahead = TileRows::ahead(select_outer(op_.down, chosen[0].expert), next, d_model());
+          ahead =
+              TileRows::ahead(select_outer(op_.down, chosen[0].expert), next, std::min(next + kTileColumns, d_model()));
         }
         rows.multiply(w, n, count, ahead, tile);
         for (std::int64_t r = chosen[i].begin; r < chosen[i].end; ++r) {

@@ -44,8 +44,7 @@ struct TileProduct {
   std::int64_t k;
   const ProductRow* rows;
   std::int64_t n_rows;
-  const std::byte* packed;  // the rows as pack() lays them out, or null
-  float* out;               // [n_rows][16]
+  float* out;  // [n_rows][16]
   // Bytes that will be wanted soon: asked for, evenly, while the tile is computed.
   const std::byte* next;
   std::int64_t next_bytes;
@@ -53,14 +52,30 @@ struct TileProduct {
 
 using TileKernel = void (*)(const TileProduct& tile);
 
+// Several tiles of columns side by side, against rows that pack() laid out.
+struct StripProduct {
+  const std::byte* weights;
+  std::int64_t column_stride;
+  std::int64_t n_columns;
+  std::int64_t k;
+  const std::byte* packed;
+  std::int64_t n_rows;
+  float* out;  // [tiles][n_rows rounded up to 16][16]; columns and rows past the last hold anything
+  const std::byte* next;
+  std::int64_t next_bytes;
+};
+
+using StripKernel = void (*)(const StripProduct& strip);
+
 struct ProductKernels {
-  std::array<TileKernel, kDTypeCount> tile;  // by the weights' type; null where it is none
+  std::array<TileKernel, kDTypeCount> tile;         // by the weights' type; null where it is none
+  std::array<StripKernel, kDTypeCount> strip = {};  // null where tiles one by one are as good
   // Quantises k values into q, scale, sum16 and sum32. False where the row is not to be multiplied in integers: it has
   // a NaN, an infinity, or a chunk so small (but not 0) that its scale would not be a normal number.
   bool (*quantize)(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
                    std::int16_t* sum32);
-  // Rows laid out once more for kernels that want many of them together, for any number of tiles: from `pack_from` rows
-  // on, pack() writes `packed_bytes` for every 16 rows and chunk. Null where no kernel wants it.
+  // Rows laid out once more for strips, for any number of them: pack() writes `packed_bytes` for every 16 rows and chunk.
+  // Strips pay from `pack_from` rows on. Null where there are none.
   void (*pack)(const ProductRow* rows, std::int64_t n_rows, std::int64_t k, std::byte* to) = nullptr;
   std::int64_t packed_bytes = 0;
   std::int64_t pack_from = 0;

@@ -20,22 +20,32 @@ void TileRows::ready() {
 }
 
 TileRows::Ahead TileRows::ahead(const Tensor& w, std::int64_t first, std::int64_t end) {
-  const std::int64_t count = std::min<std::int64_t>(kTileColumns, end - first);
-  if (count <= 0 || w.stride(0) != row_bytes(w)) return {};
-  return {.at = row_address(w, {first}), .bytes = count * w.stride(0)};
+  if (end <= first || w.stride(0) != row_bytes(w)) return {};
+  return {.at = row_address(w, {first}), .bytes = (end - first) * w.stride(0)};
 }
 
 void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const {
-  kernels_.product.tile[static_cast<std::size_t>(w.dtype)]({.weights = row_address(w, {first}),
-                                                            .column_stride = w.stride(0),
-                                                            .n_columns = static_cast<int>(count),
-                                                            .k = w.dim(1),
-                                                            .rows = rows_,
-                                                            .n_rows = n_,
-                                                            .packed = is_packed_ ? packed_ : nullptr,
-                                                            .out = out,
-                                                            .next = next.at,
-                                                            .next_bytes = next.bytes});
+  if (const StripKernel strip = strip_kernel(w.dtype)) {
+    strip({.weights = row_address(w, {first}),
+           .column_stride = w.stride(0),
+           .n_columns = count,
+           .k = w.dim(1),
+           .packed = packed_,
+           .n_rows = n_,
+           .out = out,
+           .next = next.at,
+           .next_bytes = next.bytes});
+  } else {
+    kernels_.product.tile[static_cast<std::size_t>(w.dtype)]({.weights = row_address(w, {first}),
+                                                              .column_stride = w.stride(0),
+                                                              .n_columns = static_cast<int>(count),
+                                                              .k = w.dim(1),
+                                                              .rows = rows_,
+                                                              .n_rows = n_,
+                                                              .out = out,
+                                                              .next = next.at,
+                                                              .next_bytes = next.bytes});
+  }
   if (n_plain_ > 0 && is_block(w.dtype)) multiply_plainly(w, first, count, out);
 }
 
@@ -49,7 +59,7 @@ void TileRows::multiply_plainly(const Tensor& w, std::int64_t first, std::int64_
              {w_, static_cast<std::size_t>(k)});
       double sum = 0;
       for (std::int64_t i = 0; i < k; ++i) sum += static_cast<double>(x_[i]) * static_cast<double>(w_[i]);
-      out[kTileColumns * r + n] = static_cast<float>(sum);
+      out[n / kTileColumns * tile_stride() + kTileColumns * r + n % kTileColumns] = static_cast<float>(sum);
     }
   }
 }

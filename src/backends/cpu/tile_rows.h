@@ -1,4 +1,5 @@
-// TileRows: a few rows of a bank gathered for one weight matrix, and the products of a tile of its columns.
+// TileRows: a few rows of a bank gathered for one weight matrix, and the products of a tile of its columns, or of a strip
+// of tiles where the kernels gain by it.
 #pragma once
 
 #include "backends/cpu/row_bank.h"
@@ -8,6 +9,7 @@ namespace conclave {
 class TileRows {
  public:
   static constexpr std::int64_t kMaxRows = 128;  // their q of one chunk is 32 KiB: half the L1, or a little of the L2
+  static constexpr std::int64_t kMaxTiles = 16;  // of a strip
 
   // Where a set of rows lives in a thread's own scratch.
   struct Scratch {
@@ -44,19 +46,27 @@ class TileRows {
   // After the last add().
   void ready();
   std::int64_t size() const { return n_; }
+  // Whether these rows meet weights of this type a strip at a time.
+  bool in_strips(DType type) const { return strip_kernel(type) != nullptr; }
+  // Floats from one tile of a strip's results to the next.
+  std::int64_t tile_stride() const { return (n_ + 15) / 16 * 16 * kTileColumns; }
 
   // Bytes of weights that will be wanted next.
   struct Ahead {
     const std::byte* at = nullptr;
     std::int64_t bytes = 0;
   };
-  // Columns first .. of w [n, k], up to a tile of them, before `end`.
+  // Columns first .. end of w [n, k].
   static Ahead ahead(const Tensor& w, std::int64_t first, std::int64_t end);
 
-  // out[r][0 .. count-1] = row r times columns first .. of w [n, k]; count at most 16.
+  // out[r][0 .. count-1] = row r times columns first .. of w [n, k]; count at most 16. In strips there may be more:
+  // column n is at out[n / 16 * tile_stride() + r * 16 + n % 16].
   void multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const;
 
  private:
+  StripKernel strip_kernel(DType type) const {
+    return is_packed_ ? kernels_.product.strip[static_cast<std::size_t>(type)] : nullptr;
+  }
   void multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const;
 
   const RowBank& bank_;

@@ -2,6 +2,7 @@
 // oracle that every other backend is tested against; it is right, and it is slow.
 #pragma once
 
+#include "base/memory.h"
 #include "ops/device.h"
 #include "ops/moe_dump.h"
 
@@ -15,6 +16,7 @@ class RefDevice final : public Device {
   std::shared_ptr<Buffer> allocate(std::int64_t bytes) override { return HostBuffer::make(bytes); }
   void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) override;
   void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) override;
+  std::optional<std::int64_t> available_bytes() const override { return available_memory(); }
   bool reaches(const Buffer& buffer) const override { return buffer.host() != nullptr; }
   Selection select(const Op&) const override { return {.plan = "scalar"}; }
 

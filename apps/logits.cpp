@@ -1,0 +1,78 @@
+#include "logits.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conclave/session.h"
+#include "kv_type.h"
+#include "npy.h"
+#include "ops/profile.h"
+#include "token_list.h"
+
+namespace conclave {
+namespace {
+
+struct LogitsOptions {
+  std::string model;
+  std::string tokens;
+  std::string output;
+  std::string profile;
+  ModelOptions device;
+  SessionOptions session{.kv_type = KvType::f32};  // as exact as can be: this command is for comparisons
+};
+
+int logits(const LogitsOptions& options) {
+  const std::vector<std::int32_t> tokens = *parse_token_list(options.tokens);
+  const Model model = Model::open(options.model, options.device);
+  SessionOptions sizes = options.session;
+  if (sizes.context == 0) sizes.context = std::max<std::int64_t>(static_cast<std::int64_t>(tokens.size()), 1);
+  Session session(model, sizes);
+  std::optional<Profile> profile;
+  if (!options.profile.empty()) profile = Profile::to_file(options.profile);
+
+  NpyWriter out(options.output, static_cast<std::int64_t>(tokens.size()), model.facts().n_vocab);
+  StepHooks hooks{.logits = [&](const LogitRow& row) { out.write(row.logits); }};
+  if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
+  const StepInput input{.sequence = session.create(), .tokens = tokens, .logits = LogitRows::all};
+  session.step({&input, 1}, hooks);
+  out.finish();
+  return 0;
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("logits", "write the logits of every position of a list of tokens");
+  command->footer(
+      "The file is a NumPy array of f32 [tokens, vocabulary]. It takes its name when it is whole.\n\n"
+      "Example:\n"
+      "  conclave logits -m model.gguf --tokens 1,2,3 -o out.npy\n"
+      "  python3 -c \"import numpy; print(numpy.load('out.npy').argmax(axis=1))\"");
+  const auto options = std::make_shared<LogitsOptions>();
+  command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--tokens", options->tokens, "the token ids, for example 1,2,3")
+      ->required()
+      ->check(token_list())
+      ->type_name("IDS");
+  command->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
+  command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
+  command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  add_kv_option(*command, options->session.kv_type, "f32");
+  command->add_option("--profile", options->profile, "append one JSON event per op run to this file")
+      ->type_name("FILE");
+  command->callback([options, &chosen] { chosen = [options] { return logits(*options); }; });
+}
+
+}  // namespace conclave

@@ -1,0 +1,6 @@
+// Everything a program needs that runs models.
+#pragma once
+
+#include "conclave/error.h"
+#include "conclave/model.h"
+#include "conclave/session.h"

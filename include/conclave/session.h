@@ -1,0 +1,107 @@
+// Session: sequences of tokens over one model, and the step that extends them.
+//
+//   const conclave::SequenceId chat = session.create();
+//   std::span<const float> logits = session.extend(chat, prompt);      // of the last token, [n_vocab]
+//
+// A sequence's keys and values are cached in pages. A fork shares them until one of the two writes; cutting a sequence
+// back forgets its last tokens. All memory is allocated when the session is made, or when a batch size comes up for the
+// first time: a step of a size that was there before allocates nothing.
+//
+// The same tokens give the same bits, alone or beside others, in one step or in many, in a fork or from the start, at
+// any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "conclave/model.h"
+
+namespace conclave {
+
+enum class KvType { f16, q8_0, bf16, f32 };
+
+struct SessionOptions {
+  std::int64_t context = 0;        // tokens of a sequence; 0: 4096, or what the model was trained for if that is less
+  std::int64_t max_sequences = 1;  // that exist at a time
+  std::int64_t chunk = 512;        // tokens that go through the model at once; longer inputs are cut into chunks
+  KvType kv_type = KvType::f16;
+  std::int64_t logit_rows = 0;  // tokens whose logits are computed at once; 0: as many as 48 MiB hold
+  bool trace_routing = false;   // keep every layer's routing: needed for StepHooks::routing
+};
+
+using SequenceId = std::int32_t;
+
+enum class LogitRows { none, last, all };
+
+// New tokens of one sequence.
+struct StepInput {
+  SequenceId sequence = 0;
+  std::span<const std::int32_t> tokens;  // at least one
+  LogitRows logits = LogitRows::last;
+};
+
+// What comes out for one token. The spans are the session's, good until the hook returns.
+struct LogitRow {
+  std::size_t input;              // which StepInput
+  std::size_t token;              // which of its tokens
+  std::span<const float> logits;  // [n_vocab]
+};
+struct RoutingRow {
+  std::size_t input;
+  std::size_t token;
+  std::int64_t layer;
+  std::span<const std::int32_t> experts;  // [top_k], best first
+  std::span<const float> weights;         // [top_k]
+};
+
+// What a step tells while it runs; each may be empty.
+struct StepHooks {
+  std::function<void(const LogitRow&)> logits;     // rows of an input in order, inputs in order
+  std::function<void(const RoutingRow&)> routing;  // every token in every layer; the session must trace
+  // After each chunk. False stops the step there: what ran so far stays in the sequences.
+  std::function<bool(std::int64_t n_done, std::int64_t n_tokens)> progress;
+  std::function<void(const std::string&)> profile;  // one JSON line per op that ran
+};
+
+// Bytes that a session holds besides the file.
+struct SessionMemory {
+  std::int64_t kv_bytes = 0;
+  std::int64_t workspace_bytes = 0;  // activations; backends add scratch of their own
+};
+
+class Session {
+ public:
+  // Throws Error(out_of_memory), with the numbers and with what would fit, before anything is allocated.
+  explicit Session(const Model& model, const SessionOptions& options = {});
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  SequenceId create();                                   // empty; throws where max_sequences exist
+  SequenceId fork(SequenceId sequence);                  // a second one with the same tokens
+  void cut(SequenceId sequence, std::int64_t n_tokens);  // keeps the first n_tokens
+  void drop(SequenceId sequence);
+  std::int64_t length(SequenceId sequence) const;  // tokens so far
+
+  // Extends several sequences, each by any number of tokens, each sequence at most once. A request that cannot be (an
+  // unknown sequence, an id outside the vocabulary, no tokens, more than the context holds) is an Error that changes
+  // nothing.
+  void step(std::span<const StepInput> inputs, const StepHooks& hooks);
+  // One sequence: the logits of its last token, good until the next step.
+  std::span<const float> extend(SequenceId sequence, std::span<const std::int32_t> tokens);
+
+  const Model& model() const;
+  std::int64_t context() const;
+  std::int64_t chunk() const;
+  std::int64_t max_sequences() const;
+  SessionMemory memory() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace conclave

@@ -1,0 +1,272 @@
+// The step loop: inputs are cut into chunks; a chunk gets its places in the cache, runs as one program, and its rows
+// go to the hooks.
+#include "conclave/session.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <vector>
+
+#include "base/fail.h"
+#include "engine/loaded_model.h"
+#include "engine/session_plan.h"
+#include "engine/step_programs.h"
+#include "ops/profile.h"
+
+namespace conclave {
+namespace {
+
+// A row of the chunk whose logits, or last routing, somebody wants.
+struct WantedRow {
+  std::int32_t row;
+  std::size_t input;
+  std::size_t token;
+  bool logits;
+};
+
+// Consecutive tokens of one input that are in the chunk.
+struct Piece {
+  std::size_t input;
+  std::size_t first;  // of the input's tokens
+  std::size_t count;
+};
+
+}  // namespace
+
+struct Session::Impl {
+  Impl(const Model& of, const SessionOptions& options)
+      : model(of),
+        device(*of.impl().device),
+        config(of.impl().description.config),
+        plan(plan_session(config, options, device.available_bytes())),
+        kv(device, config, plan.kv),
+        workspace(device, config, plan.workspace),
+        inputs(device, plan.inputs()),
+        programs(device, {config, of.impl().weights, kv, workspace, inputs},
+                 {.n_tokens = plan.workspace.max_tokens, .n_out = plan.workspace.max_out}),
+        named(static_cast<std::size_t>(plan.kv.pages.n_seqs)) {
+    pieces.reserve(static_cast<std::size_t>(chunk()));
+    wanted.reserve(static_cast<std::size_t>(chunk()));
+    out_rows.reserve(static_cast<std::size_t>(chunk()));
+    if (plan.workspace.trace_routing) {
+      experts.resize(static_cast<std::size_t>(chunk() * config.experts.rule.top_k));
+      weights.resize(experts.size());
+    }
+  }
+
+  std::int64_t chunk() const { return plan.workspace.max_tokens; }
+
+  void step(std::span<const StepInput> requests, const StepHooks& hooks);
+  std::int64_t check(std::span<const StepInput> requests, const StepHooks& hooks);
+  std::size_t fill_chunk(std::span<const StepInput> requests, bool every_row, Piece& cursor);
+  void run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile);
+  void give_logits(std::span<const WantedRow> rows, const StepHooks& hooks);
+  void give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks);
+  std::span<const float> logit_row(std::int64_t i);
+
+  Model model;
+  Device& device;
+  const ModelConfig& config;
+  SessionPlan plan;
+  KvCache kv;
+  Workspace workspace;
+  StepInputs inputs;
+  StepPrograms programs;
+
+  // Of the chunk that is being worked on; kept for the next one.
+  std::vector<Piece> pieces;
+  std::vector<WantedRow> wanted;
+  std::vector<std::int32_t> out_rows;
+  std::vector<bool> named;  // [n_seqs]: whether the step has an input for it
+  std::vector<std::int32_t> experts;
+  std::vector<float> weights;
+  std::vector<float> logits;  // where the host cannot see the device's
+};
+
+// Everything that can be wrong with a request, before anything is changed. Gives the number of tokens.
+std::int64_t Session::Impl::check(std::span<const StepInput> requests, const StepHooks& hooks) {
+  if (hooks.routing && !plan.workspace.trace_routing) {
+    fail(ErrorCode::invalid_argument, "the routing was asked for, but the session does not trace it");
+  }
+  std::fill(named.begin(), named.end(), false);
+  std::int64_t total = 0;
+  for (const StepInput& request : requests) {
+    const std::int64_t length = kv.length(request.sequence);
+    const auto count = static_cast<std::int64_t>(request.tokens.size());
+    if (named[static_cast<std::size_t>(request.sequence)]) {
+      fail(ErrorCode::invalid_argument, "sequence {} is named twice in one step", request.sequence);
+    }
+    named[static_cast<std::size_t>(request.sequence)] = true;
+    if (count == 0) fail(ErrorCode::invalid_argument, "there are no tokens to add to sequence {}", request.sequence);
+    if (count > kv.context() - length) {
+      fail(ErrorCode::invalid_argument, "the context is full: {} tokens and {} new ones are more than its {}", length,
+           count, kv.context());
+    }
+    for (std::size_t i = 0; i < request.tokens.size(); ++i) {
+      const std::int32_t id = request.tokens[i];
+      if (id >= 0 && id < config.n_vocab) continue;
+      fail(ErrorCode::invalid_argument, "token {} is {}, must be 0 to {}", i, id, config.n_vocab - 1);
+    }
+    total += count;
+  }
+  return total;
+}
+
+// Takes tokens from where the cursor stands until the chunk is full or there are none left; gives their number.
+// `every_row`: all of them go through the last layer, whether or not their logits are wanted.
+std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool every_row, Piece& cursor) {
+  inputs.clear();
+  pieces.clear();
+  wanted.clear();
+  auto room = static_cast<std::size_t>(chunk());
+  while (room > 0 && cursor.input < requests.size()) {
+    const StepInput& request = requests[cursor.input];
+    cursor.count = std::min(room, request.tokens.size() - cursor.first);
+    pieces.push_back(cursor);
+    room -= cursor.count;
+    cursor.first += cursor.count;
+    if (cursor.first == request.tokens.size()) cursor = {.input = cursor.input + 1};
+  }
+  for (const Piece& piece : pieces) {
+    const StepInput& request = requests[piece.input];
+    const std::int64_t length = kv.length(request.sequence);
+    kv.make_room(request.sequence, static_cast<std::int64_t>(piece.count));
+    inputs.set_length(request.sequence, length + static_cast<std::int64_t>(piece.count));
+    for (std::size_t i = 0; i < piece.count; ++i) {
+      const std::size_t token = piece.first + i;
+      const bool logits_wanted =
+          request.logits == LogitRows::all || (request.logits == LogitRows::last && token + 1 == request.tokens.size());
+      if (logits_wanted || every_row) {
+        wanted.push_back({static_cast<std::int32_t>(inputs.n_tokens()), piece.input, token, logits_wanted});
+      }
+      inputs.add(request.tokens[token], request.sequence, length + static_cast<std::int64_t>(i));
+    }
+  }
+  kv.upload_pages();
+  return static_cast<std::size_t>(chunk()) - room;
+}
+
+void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile) {
+  const StepPrograms::Step& step = programs.step(inputs.n_tokens());
+  std::size_t done = 0;
+  const auto take_rows = [&](std::int64_t at_most) {
+    const std::size_t count = std::min(wanted.size() - done, static_cast<std::size_t>(at_most));
+    const std::span<const WantedRow> rows(wanted.data() + done, count);
+    out_rows.clear();
+    for (const WantedRow& row : rows) out_rows.push_back(row.row);
+    inputs.set_out_rows(out_rows);
+    inputs.upload();
+    done += count;
+    return rows;
+  };
+  std::span<const WantedRow> rows = take_rows(step.size.n_out);
+  step.run->run(profile);
+  for (const Piece& piece : pieces) {
+    kv.advance(requests[piece.input].sequence, static_cast<std::int64_t>(piece.count));
+  }
+  if (hooks.routing) {
+    for (std::int64_t layer = 0; layer + 1 < config.n_layers; ++layer) give_routing(wanted, layer, hooks);
+  }
+  while (!rows.empty()) {
+    if (hooks.routing) give_routing(rows, config.n_layers - 1, hooks);
+    give_logits(rows, hooks);
+    if (done == wanted.size()) break;
+    rows = take_rows(plan.workspace.max_out);
+    programs.outputs().run(profile);
+  }
+}
+
+// Row i of the logits as the host sees it.
+std::span<const float> Session::Impl::logit_row(std::int64_t i) {
+  const Tensor row = select_outer(workspace.logits(plan.workspace.max_out), i);
+  const auto width = static_cast<std::size_t>(config.n_vocab);
+  if (const std::byte* host = row.buffer->host()) {
+    return {reinterpret_cast<const float*>(host + row.byte_offset), width};
+  }
+  logits.resize(width);
+  device.download(*row.buffer, row.byte_offset, std::as_writable_bytes(std::span(logits)));
+  return logits;
+}
+
+void Session::Impl::give_logits(std::span<const WantedRow> rows, const StepHooks& hooks) {
+  for (std::size_t i = 0; i < rows.size() && hooks.logits; ++i) {
+    if (!rows[i].logits) continue;
+    hooks.logits({rows[i].input, rows[i].token, logit_row(static_cast<std::int64_t>(i))});
+  }
+}
+
+// The rows of a routing, in order, are those of the step; of the last layer, those that went through it together.
+void Session::Impl::give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks) {
+  const auto top_k = static_cast<std::size_t>(config.experts.rule.top_k);
+  const Routing routing = workspace.routing(layer);
+  const std::span<std::int32_t> ids(experts.data(), rows.size() * top_k);
+  const std::span<float> shares(weights.data(), rows.size() * top_k);
+  device.download(*routing.experts.buffer, routing.experts.byte_offset, std::as_writable_bytes(ids));
+  device.download(*routing.weights.buffer, routing.weights.byte_offset, std::as_writable_bytes(shares));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    hooks.routing(
+        {rows[i].input, rows[i].token, layer, ids.subspan(i * top_k, top_k), shares.subspan(i * top_k, top_k)});
+  }
+}
+
+void Session::Impl::step(std::span<const StepInput> requests, const StepHooks& hooks) {
+  const std::int64_t total = check(requests, hooks);
+  std::optional<Profile> profile;
+  if (hooks.profile) profile.emplace(hooks.profile);
+  Piece cursor{};
+  for (std::int64_t done = 0; done < total;) {
+    done += static_cast<std::int64_t>(fill_chunk(requests, static_cast<bool>(hooks.routing), cursor));
+    run_chunk(requests, hooks, profile ? &*profile : nullptr);
+    if (hooks.progress && !hooks.progress(done, total)) return;
+  }
+}
+
+Session::Session(const Model& model, const SessionOptions& options) : impl_(std::make_unique<Impl>(model, options)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+SequenceId Session::create() {
+  return impl_->kv.create();
+}
+SequenceId Session::fork(SequenceId sequence) {
+  return impl_->kv.fork(sequence);
+}
+void Session::cut(SequenceId sequence, std::int64_t n_tokens) {
+  impl_->kv.cut(sequence, n_tokens);
+}
+void Session::drop(SequenceId sequence) {
+  impl_->kv.drop(sequence);
+}
+std::int64_t Session::length(SequenceId sequence) const {
+  return impl_->kv.length(sequence);
+}
+
+void Session::step(std::span<const StepInput> inputs, const StepHooks& hooks) {
+  impl_->step(inputs, hooks);
+}
+
+std::span<const float> Session::extend(SequenceId sequence, std::span<const std::int32_t> tokens) {
+  std::span<const float> last;
+  const StepInput input{.sequence = sequence, .tokens = tokens};
+  impl_->step({&input, 1}, {.logits = [&last](const LogitRow& row) { last = row.logits; }});
+  return last;
+}
+
+const Model& Session::model() const {
+  return impl_->model;
+}
+std::int64_t Session::context() const {
+  return impl_->kv.context();
+}
+std::int64_t Session::chunk() const {
+  return impl_->chunk();
+}
+std::int64_t Session::max_sequences() const {
+  return impl_->plan.kv.pages.n_seqs;
+}
+SessionMemory Session::memory() const {
+  return {.kv_bytes = impl_->plan.kv.bytes, .workspace_bytes = impl_->plan.workspace_bytes};
+}
+
+}  // namespace conclave

@@ -1,0 +1,35 @@
+// StepPrograms: the model compiled for each size of step, when that size first comes up.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/transformer.h"
+#include "ops/device.h"
+
+namespace conclave {
+
+class StepPrograms {
+ public:
+  // Steps of up to `largest.n_tokens` tokens, with up to `largest.n_out` rows through the head at a time.
+  StepPrograms(Device& device, const Transformer& model, const StepSize& largest)
+      : device_(device), model_(model), largest_(largest) {}
+
+  struct Step {
+    StepSize size;
+    std::unique_ptr<Executable> run;
+  };
+  // For steps of n_tokens: sizes are powers of two, and the largest one.
+  const Step& step(std::int64_t n_tokens);
+  // Other rows of whatever step ran last.
+  Executable& outputs();
+
+ private:
+  Device& device_;
+  Transformer model_;
+  StepSize largest_;
+  std::vector<Step> steps_;
+  std::unique_ptr<Executable> outputs_;
+};
+
+}  // namespace conclave

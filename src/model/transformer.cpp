@@ -1,0 +1,65 @@
+#include "model/transformer.h"
+
+namespace conclave {
+namespace {
+
+// The rows whose logits are wanted, from the last attention to the head.
+void outputs(Program& p, const Transformer& model, const StepSize& size) {
+  const ModelConfig& config = model.config;
+  const LayerWeights& last = model.weights.layers.back();
+  const RowScratch all = model.workspace.rows(size.n_tokens);
+  const RowScratch s = model.workspace.out_rows(size.n_out);
+  const TokenBatch batch = model.inputs.batch(size.n_tokens, size.n_out);
+
+  p.embed({.ids = batch.out_rows, .table = all.attended, .live = batch.n_out, .out = s.attended});
+  p.embed({.ids = batch.out_rows, .table = all.x, .live = batch.n_out, .out = s.x});
+  attention_output(p, last.attention,
+                   {.attended = s.attended,
+                    .live = batch.n_out,
+                    .projected = s.projected,
+                    .x = s.x,
+                    .next = {.weight = last.ffn_norm, .eps = config.norm_eps, .out = s.ffn_in}});
+  moe_layer(p, config.experts, last.moe, model.workspace.moe(config.n_layers - 1, s.ffn_in, batch.n_out), s.x,
+            {.weight = model.weights.output_norm, .eps = config.norm_eps, .out = s.attn_in});
+  p.matmul({.x = s.attn_in, .w = model.weights.output, .live = batch.n_out, .out = model.workspace.logits(size.n_out)});
+}
+
+}  // namespace
+
+Program record_step(const Transformer& model, const StepSize& size) {
+  const ModelConfig& config = model.config;
+  const std::vector<LayerWeights>& layers = model.weights.layers;
+  const RowScratch s = model.workspace.rows(size.n_tokens);
+  const TokenBatch batch = model.inputs.batch(size.n_tokens, size.n_out);
+  const auto norm_into = [&](const Tensor& out, const Tensor& weight) {
+    return NextNorm{.weight = weight, .eps = config.norm_eps, .out = out};
+  };
+
+  Program p;
+  p.embed({.ids = batch.ids, .table = model.weights.token_embd, .live = batch.live, .out = s.x});
+  p.rms_norm({.x = s.x, .weight = layers[0].attn_norm, .live = batch.live, .eps = config.norm_eps, .out = s.attn_in});
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto layer = static_cast<std::int64_t>(i);
+    const LayerWeights& w = layers[i];
+    attend(p, config, w.attention, model.workspace.attention(size.n_tokens), batch, model.kv.layer(layer));
+    if (i + 1 == layers.size()) break;
+    attention_output(p, w.attention,
+                     {.attended = s.attended,
+                      .live = batch.live,
+                      .projected = s.projected,
+                      .x = s.x,
+                      .next = norm_into(s.ffn_in, w.ffn_norm)});
+    moe_layer(p, config.experts, w.moe, model.workspace.moe(layer, s.ffn_in, batch.live), s.x,
+              norm_into(s.attn_in, layers[i + 1].attn_norm));
+  }
+  outputs(p, model, size);
+  return p;
+}
+
+Program record_outputs(const Transformer& model, const StepSize& size) {
+  Program p;
+  outputs(p, model, size);
+  return p;
+}
+
+}  // namespace conclave

@@ -1,0 +1,36 @@
+// The whole model, recorded as programs.
+//
+// The last layer's experts and the head run only for tokens whose logits are wanted: those rows are gathered after the
+// last attention. Where more rows are wanted than go through the head at a time, record_outputs() does the next ones;
+// what it gathers from is still there.
+#pragma once
+
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/step_inputs.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+#include "ops/program.h"
+
+namespace conclave {
+
+// What programs are recorded over; all of it must outlive them.
+struct Transformer {
+  const ModelConfig& config;
+  const ModelWeights& weights;
+  const KvCache& kv;
+  const Workspace& workspace;
+  const StepInputs& inputs;
+};
+
+struct StepSize {
+  std::int64_t n_tokens = 1;  // at most
+  std::int64_t n_out = 1;     // at most
+};
+
+// From token ids to the logits of the first n_out rows that want them.
+Program record_step(const Transformer& model, const StepSize& size);
+// The logits of other rows of the step that ran last.
+Program record_outputs(const Transformer& model, const StepSize& size);
+
+}  // namespace conclave

@@ -1,0 +1,84 @@
+// `conclave logits` as a shell sees it.
+#include <cstring>
+#include <filesystem>
+
+#include "apps/program.h"
+#include "engine/random_model.h"
+
+namespace conclave {
+namespace {
+
+class LogitsCommandTest : public ProgramTest {
+ protected:
+  LogitsCommandTest() : ProgramTest("logits"), model_("qwen3moe", DType::f32) {}
+
+  Outcome on_model(const std::string& arguments) const {
+    return run("-m '" + model_.path().string() + "' -o '" + path("out.npy") + "' " + arguments);
+  }
+  bool is_written() const { return std::filesystem::exists(path("out.npy")); }
+  // An error that leaves no file behind, whole or not.
+  void refuses(const std::string& arguments, const std::string& part) const {
+    expect_error(on_model(arguments), part);
+    EXPECT_FALSE(is_written());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      EXPECT_TRUE(entry.path().filename() == "stdout" || entry.path().filename() == "stderr") << entry.path();
+    }
+  }
+
+  testing::RandomModel model_;
+};
+
+TEST_F(LogitsCommandTest, WritesANumPyArrayOfWhatTheSessionGives) {
+  const Outcome r = on_model("--tokens 1,2,3,19 -t 2");
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.out + r.err, "");
+  const std::string file = read_all(path("out.npy"));
+  const std::string start("\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (4, 20), }", 68);
+  EXPECT_EQ(file.substr(0, start.size()), start);
+  ASSERT_EQ(file.size(), 128U + 4 * 20 * sizeof(float));
+  EXPECT_EQ(file[127], '\n');
+
+  Session session(model_.open(), {.context = 10, .kv_type = KvType::f32});
+  const testing::Rows rows = testing::all_logits(session, session.create(), testing::Tokens{1, 2, 3, 19});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(std::memcmp(&file[128 + i * 20 * sizeof(float)], rows[i].data(), 20 * sizeof(float)), 0) << i;
+  }
+
+  on_model("--tokens 1,2,3,19 -t 1 --chunk 2 --ctx 100");
+  EXPECT_EQ(read_all(path("out.npy")), file);
+}
+
+TEST_F(LogitsCommandTest, OptionsReachTheDevice) {
+  EXPECT_EQ(on_model("--tokens 5 --device ref --kv q8_0 --profile '" + path("profile") + "'").exit_code, 0);
+  EXPECT_TRUE(has(read_all(path("profile")), "\"op\":\"moe_ffn\",\"backend\":\"ref\"")) << read_all(path("profile"));
+}
+
+TEST_F(LogitsCommandTest, BadRequestsAreOneLineAndLeaveNoFile) {
+  refuses("--tokens 1,20", "token 1 is 20, must be 0 to 19");
+  refuses("--tokens 1,-1", "token 1 is -1, must be 0 to 19");
+  refuses("--tokens ''", "there are no tokens");
+  refuses("--tokens 1,2,3 --ctx 2", "the context is full: 0 tokens and 3 new ones are more than its 2");
+  refuses("--tokens 1 --ctx 2000000000", "would fit");
+  refuses("--tokens 1 --device abacus", "there is no device 'abacus' here");
+  refuses("--tokens 1 -t 100000", "100000 threads were asked for");
+}
+
+TEST_F(LogitsCommandTest, BadFilesAreOneLine) {
+  const std::string rest = " --tokens 1 -o '" + path("out.npy") + "'";
+  expect_error(run("-m '" + path("none.gguf") + "'" + rest), "none.gguf: cannot open");
+  expect_error(run("-m '" + folder_.string() + "'" + rest), "this is a directory");
+  expect_error(run("-m '" + model_.path().string() + "' --tokens 1 -o '" + path("none/out.npy") + "'"), "none/out.npy");
+}
+
+TEST_F(LogitsCommandTest, WrongUsage) {
+  expect_wrong_usage("");
+  expect_wrong_usage("-m x -o y --tokens 1,x");
+  expect_wrong_usage("-m x -o y --tokens 1,");
+  expect_wrong_usage("-m x -o y --tokens 99999999999");
+  expect_wrong_usage("-m x -o y --tokens 1 --kv q3_k");
+  expect_wrong_usage("-m x -o y --tokens 1 --ctx 0");
+  EXPECT_EQ(run("--help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace conclave
