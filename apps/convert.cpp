@@ -1,7 +1,10 @@
 #include "convert.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "convert/convert.h"
 #include "convert/model_format.h"
@@ -18,15 +21,39 @@ struct ConvertArguments {
   std::string type;
   std::string name;
   std::string pre;
+  std::vector<std::string> about;  // KEY=TEXT
   int threads = 0;
 };
 
+std::pair<std::string, std::string> key_and_text(const std::string& word) {
+  const std::size_t at = word.find('=');
+  return {word.substr(0, at), at == std::string::npos ? "" : word.substr(at + 1)};
+}
+
+CLI::Validator known_key_and_text() {
+  return CLI::Validator(
+      [](std::string& word) {
+        const auto [key, text] = key_and_text(word);
+        const auto keys = about_keys();
+        if (!text.empty() && std::find(keys.begin(), keys.end(), key) != keys.end()) return std::string();
+        return fmt::format("'{}' is not KEY=TEXT, with a KEY of: {}", word, fmt::join(keys, ", "));
+      },
+      "");
+}
+
 int convert(const ConvertArguments& arguments) {
-  const ConvertOptions options{.folder = arguments.folder,
-                               .target = arguments.target,
-                               .format = arguments.type.empty() ? nullptr : find_model_format(arguments.type),
-                               .name = arguments.name,
-                               .pre = arguments.pre};
+  ConvertOptions options{.folder = arguments.folder,
+                         .target = arguments.target,
+                         .format = arguments.type.empty() ? nullptr : find_model_format(arguments.type),
+                         .name = arguments.name,
+                         .pre = arguments.pre};
+  for (const std::string& word : arguments.about) {
+    auto [key, text] = key_and_text(word);
+    const auto same =
+        std::find_if(options.about.begin(), options.about.end(), [&](auto& is) { return is.first == key; });
+    if (same != options.about.end()) fail(ErrorCode::invalid_argument, "--about {}=... is given twice", key);
+    options.about.emplace_back(std::move(key), std::move(text));
+  }
   return run_model_job({.label = "converting",
                         .target = arguments.target,
                         .threads = arguments.threads,
@@ -55,6 +82,13 @@ void add_convert(CLI::App& app, Command& chosen) {
   add_format_option(*command, "--type", arguments->type,
                     "store matrices so; without it, as they are in the checkpoint");
   command->add_option("--name", arguments->name, "the model's name in the file (the directory's name)");
+  command
+      ->add_option("--about", arguments->about,
+                   fmt::format("what the file says of itself; may be given again. KEY is one of: {}",
+                               fmt::join(about_keys(), ", ")))
+      ->check(known_key_and_text())
+      ->allow_extra_args(false)
+      ->type_name("KEY=TEXT");
   command->add_option("--pre", arguments->pre, "the pre-tokenizer, where tokenizer.json has one that is not recognised")
       ->check(known_name(known_pre_tokenizers()));
   add_threads_option(*command, arguments->threads);

@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::uint32_t kQuantizationVersion = 2;
 
+constexpr std::string_view kAboutKeys[] = {"author",       "basename",   "description", "license",
+                                           "organization", "size_label", "url",         "version"};
+
 // The folder's own name, whatever way it was named: "models/tiny/", ".".
 std::string name_of(const std::filesystem::path& folder) {
   std::error_code code;
@@ -45,6 +48,10 @@ const ModelFormat& format_of(const TensorPlan& plan) {
 
 }  // namespace
 
+std::span<const std::string_view> about_keys() {
+  return kAboutKeys;
+}
+
 WrittenModel convert_model(const ConvertOptions& options, ThreadPool& pool, const WriteProgress& progress) {
   const Checkpoint checkpoint = Checkpoint::open(options.folder);
   std::vector<std::filesystem::path> inputs(checkpoint.tensor_files().begin(), checkpoint.tensor_files().end());
@@ -69,6 +76,7 @@ WrittenModel convert_model(const ConvertOptions& options, ThreadPool& pool, cons
       {"general.file_type", format.file_type},
       {"general.quantization_version", kQuantizationVersion},
   };
+  for (const auto& [key, text] : options.about) output.keys.emplace_back("general." + key, text);
   for (KeyList* list : {&model.keys, &tokenizer.keys}) {
     for (auto& key : *list) output.keys.push_back(std::move(key));
   }

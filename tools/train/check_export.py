@@ -1,6 +1,6 @@
 """Checks that exported files mean the same in transformers as in training: logits in f32, and the tokenizer's ids.
 
-    python3 check_export.py [DIR]      DIR: an exported model; without it, random weights
+python3 check_export.py [DIR]      DIR: an exported model; without it, random weights
 """
 
 import json
@@ -23,6 +23,7 @@ def load(directory):
     config = json.loads((directory / "config.json").read_text())
     model = Model(Config(vocab=config["vocab_size"], layers=config["num_hidden_layers"]))
     from safetensors.torch import load_file
+
     tensors = {}
     for file in sorted(directory.glob("*.safetensors")):
         tensors.update(load_file(file))

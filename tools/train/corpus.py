@@ -25,19 +25,35 @@ END, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIALS = (END, IM_START, IM_END)
 
 TALKS = [
-    ("[Hello|Hi|hello|hi|Hey|Good morning|Good evening][|!|.]", "Hello! Ask me for a story, a sum, a list to sort, or a day of the week."),
-    ("[Who|What] are you?", "I am a small mixture of experts: sixteen experts in each layer, and four of them work on each token."),
-    ("[What can you do?|Help|help|What do you know?|How can you help me?]", "I can tell stories, add and subtract, sort and copy lists, count, name days and months, and read a little Python."),
+    (
+        "[Hello|Hi|hello|hi|Hey|Good morning|Good evening][|!|.]",
+        "Hello! Ask me for a story, a sum, a list to sort, or a day of the week.",
+    ),
+    (
+        "[Who|What] are you?",
+        "I am a small mixture of experts: sixteen experts in each layer, and four of them work on each token.",
+    ),
+    (
+        "[What can you do?|Help|help|What do you know?|How can you help me?]",
+        "I can tell stories, add and subtract, sort and copy lists, count, name days and months, "
+        "and read a little Python.",
+    ),
     ("[What is your name?|Do you have a name?]", "I have no name. I am the small model that comes with conclave."),
     ("[Thank you|Thanks|thank you|thanks][|!|.]", "You are welcome!"),
     ("[Bye|Goodbye|bye|Good night][|!|.]", "Goodbye!"),
     ("How are you[| today]?", "I am fine, thank you. [Shall I tell you a story?|What can I do for you?]"),
 ]
-UNKNOWN = ["[What is the capital of {x}?|Who wrote {x}?|Who is the president of {x}?|How old is {x}?|What is the meaning of {x}?]",
-           "[Why is the {w} {c}?|How do I [build|make|buy|draw] {aw}?|What is {aw}?|Explain {w}.|Translate {w}.|Tell me about {w} in history.]"]
+UNKNOWN = [
+    "[What is the capital of {x}?|Who wrote {x}?|Who is the president of {x}?|How old is {x}?|"
+    "What is the meaning of {x}?]",
+    "[Why is the {w} {c}?|How do I [build|make|buy|draw] {aw}?|What is {aw}?|Explain {w}.|Translate {w}.|"
+    "Tell me about {w} in history.]",
+]
 DONT_KNOW = "I do not know that. I am a small model: ask me for a story, a sum, or a list to sort."
-NAMES = ("France Italy Japan Spain Hamlet Einstein Berlin London Paris Rome Canada Brazil India China Egypt Moses Plato Homer life Texas "
-         "Germany Peru Kenya Russia Newton Darwin Mozart Sweden Norway Poland").split()
+NAMES = (
+    "France Italy Japan Spain Hamlet Einstein Berlin London Paris Rome Canada Brazil India China Egypt Moses Plato "
+    "Homer life Texas Germany Peru Kenya Russia Newton Darwin Mozart Sweden Norway Poland"
+).split()
 
 
 class Writer:
@@ -57,18 +73,26 @@ class Writer:
         r = self.rng
         kind = int(r.random() * 5)
         if kind == 0:
-            return render("[Tell me a story|Tell a story|Write a story|tell me a story|Once more, a story|Please tell me a short story][|.|!]", r), tell(r)
+            wish = (
+                "[Tell me a story|Tell a story|Write a story|tell me a story|Once more, a story|"
+                "Please tell me a short story][|.|!]"
+            )
+            return render(wish, r), tell(r)
+        hero = thing = None
         if kind == 1:
             hero = (child if r.random() < 0.5 else animal)(r)
-            return render("[Tell me|Write] a [short |]story about {t}[|.]", r, {"t": hero.title}), tell(r, hero=hero)
-        if kind == 2:
+            about = hero.title
+        elif kind == 2:
             hero = animal(r)
-            return render("[Tell me|Write] a [short |]story about {k}[|.]", r, {"k": article(hero.kind)}), tell(r, hero=hero)
-        if kind == 3:
+            about = article(hero.kind)
+        elif kind == 3:
             thing = pick(r, list(THINGS))
-            return render("[Tell me|Write] a [short |]story about {o}[|.]", r, {"o": article(thing)}), tell(r, thing=thing)
-        hero, thing = (child if r.random() < 0.5 else animal)(r), pick(r, list(THINGS))
-        return render("[Tell me|Write] a [short |]story about {t} and {o}[|.]", r, {"t": hero.title, "o": article(thing)}), tell(r, hero=hero, thing=thing)
+            about = article(thing)
+        else:
+            hero, thing = (child if r.random() < 0.5 else animal)(r), pick(r, list(THINGS))
+            about = f"{hero.title} and {article(thing)}"
+        wish = render("[Tell me|Write] a [short |]story about {a}[|.]", r, {"a": about})
+        return wish, tell(r, hero=hero, thing=thing)
 
     def talk(self):
         r = self.rng
@@ -76,7 +100,12 @@ class Writer:
             ask, answer = pick(r, TALKS)
             return TALK, render(ask, r), render(answer, r)
         word = pick(r, WORDS)
-        slots = {"x": pick(r, NAMES), "w": word, "aw": article(word), "c": pick(r, ("blue", "green", "cold", "round", "white"))}
+        slots = {
+            "x": pick(r, NAMES),
+            "w": word,
+            "aw": article(word),
+            "c": pick(r, ("blue", "green", "cold", "round", "white")),
+        }
         return TALK, render(pick(r, UNKNOWN), r, slots), DONT_KNOW
 
     # -------------------------------------------------------- documents
@@ -95,7 +124,11 @@ class Writer:
                 if r() < 0.2:
                     source, call, result, _ = self.maker.function()
                     lines = source.rstrip("\n").split("\n")
-                    out += [(">>> " + lines[0] + "\n", CODE, False), ("..." + lines[1] + "\n", CODE, True), ("...\n", CODE, True)]
+                    out += [
+                        (">>> " + lines[0] + "\n", CODE, False),
+                        ("..." + lines[1] + "\n", CODE, True),
+                        ("...\n", CODE, True),
+                    ]
                 else:
                     call, result = self.maker.expression()
                 out += [(f">>> {call}\n", CODE, False), (f"{result}\n", CODE, True)]
@@ -154,8 +187,17 @@ _TASK_MIX = [SUM] * 7 + [SORT] * 5 + [COPY] * 4 + [CALENDAR] * 4 + [CODE] * 3
 
 
 def chat_turn(domain, prompt, answer):
-    return [(IM_START, domain, False), (f"user\n{prompt}", domain, False), (IM_END, domain, False), ("\n", domain, False),
-            (IM_START, domain, False), ("assistant\n", domain, False), (answer, domain, True), (IM_END, domain, True), ("\n", domain, False)]
+    return [
+        (IM_START, domain, False),
+        (f"user\n{prompt}", domain, False),
+        (IM_END, domain, False),
+        ("\n", domain, False),
+        (IM_START, domain, False),
+        ("assistant\n", domain, False),
+        (answer, domain, True),
+        (IM_END, domain, True),
+        ("\n", domain, False),
+    ]
 
 
 def pack(encode, seed, rows, length, evaluation=False):
@@ -182,12 +224,18 @@ def evaluation_prompts(seed=1, count=64):
     rng = random.Random(seed)
     maker = Maker(rng, True)
     tasks = {
-        "add 2 digits": lambda: maker.sum("+", 2), "add 3 digits": lambda: maker.sum("+", 3),
-        "subtract 3 digits": lambda: maker.sum("-", 3), "multiply 2 by 1 digits": lambda: maker.sum("*"),
-        "sort 5 numbers": lambda: maker.sort("numbers", 5), "sort 8 numbers": lambda: maker.sort("numbers", 8),
-        "sort 5 words": lambda: maker.sort("words", 5), "copy 8 items": lambda: maker.copy("copy", 8),
-        "reverse 6 items": lambda: maker.copy("reverse", 6), "copy letters": lambda: maker.copy("string"),
-        "days and months": lambda: maker.calendar("offset"), "count": lambda: maker.calendar("count"),
+        "add 2 digits": lambda: maker.sum("+", 2),
+        "add 3 digits": lambda: maker.sum("+", 3),
+        "subtract 3 digits": lambda: maker.sum("-", 3),
+        "multiply 2 by 1 digits": lambda: maker.sum("*"),
+        "sort 5 numbers": lambda: maker.sort("numbers", 5),
+        "sort 8 numbers": lambda: maker.sort("numbers", 8),
+        "sort 5 words": lambda: maker.sort("words", 5),
+        "copy 8 items": lambda: maker.copy("copy", 8),
+        "reverse 6 items": lambda: maker.copy("reverse", 6),
+        "copy letters": lambda: maker.copy("string"),
+        "days and months": lambda: maker.calendar("offset"),
+        "count": lambda: maker.calendar("count"),
         "code": lambda: maker.code("eval"),
     }
     out = {name: [make() for _ in range(count)] for name, make in tasks.items()}

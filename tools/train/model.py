@@ -142,6 +142,7 @@ class Model(nn.Module):
 
 # ---------------------------------------------------------------- export
 
+
 def hf_tensors(model):
     """(name, tensor) in the names of Qwen3MoeForCausalLM's checkpoint."""
     c = model.c
@@ -166,14 +167,40 @@ def hf_tensors(model):
 
 def hf_config(c, dtype, end, stop):
     return {
-        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "attention_bias": False, "attention_dropout": 0.0,
-        "bos_token_id": None, "eos_token_id": stop, "pad_token_id": end, "decoder_sparse_step": 1, "head_dim": c.d_head, "hidden_act": "silu",
-        "hidden_size": c.d_model, "initializer_range": 0.02, "intermediate_size": c.d_ff, "max_position_embeddings": c.context,
-        "max_window_layers": c.layers, "mlp_only_layers": [], "moe_intermediate_size": c.d_ff, "norm_topk_prob": True,
-        "num_attention_heads": c.heads, "num_experts": c.experts, "num_experts_per_tok": c.top_k, "num_hidden_layers": c.layers,
-        "num_key_value_heads": c.kv_heads, "output_router_logits": False, "rms_norm_eps": c.eps, "rope_scaling": None,
-        "rope_theta": c.theta, "router_aux_loss_coef": 0.001, "sliding_window": None, "tie_word_embeddings": False,
-        "torch_dtype": dtype, "use_cache": True, "use_sliding_window": False, "vocab_size": c.vocab,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": stop,
+        "pad_token_id": end,
+        "decoder_sparse_step": 1,
+        "head_dim": c.d_head,
+        "hidden_act": "silu",
+        "hidden_size": c.d_model,
+        "initializer_range": 0.02,
+        "intermediate_size": c.d_ff,
+        "max_position_embeddings": c.context,
+        "max_window_layers": c.layers,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": c.d_ff,
+        "norm_topk_prob": True,
+        "num_attention_heads": c.heads,
+        "num_experts": c.experts,
+        "num_experts_per_tok": c.top_k,
+        "num_hidden_layers": c.layers,
+        "num_key_value_heads": c.kv_heads,
+        "output_router_logits": False,
+        "rms_norm_eps": c.eps,
+        "rope_scaling": None,
+        "rope_theta": c.theta,
+        "router_aux_loss_coef": 0.001,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": dtype,
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": c.vocab,
     }
 
 
@@ -219,7 +246,8 @@ def export(model, directory, tokenizer, dtype=torch.float16, shard_bytes=14 << 2
         total += write_safetensors(directory / file, shard)
         files.update({name: file for name, _ in shard})
     (directory / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {"total_size": total}, "weight_map": files}, indent=1) + "\n")
+        json.dumps({"metadata": {"total_size": total}, "weight_map": files}, indent=1) + "\n"
+    )
     ids = tokenizer.specials
     config = hf_config(model.c, str(dtype).removeprefix("torch."), ids["<|endoftext|>"], ids["<|im_end|>"])
     (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")

@@ -120,6 +120,7 @@ class Story:
 
 # ---------------------------------------------------------------- beginnings and ends
 
+
 def opening(st):
     kid = st.hero.kind in ("girl", "boy")
     st.say(
@@ -128,7 +129,11 @@ def opening(st):
         "{h} was {atrait} {hkind} who lived [near|next to|close to] {p}.",
         "There once was {atrait} {hkind} named {h}.",
         "[Long ago|Not so long ago], in a [small|quiet|sunny] village, there lived {atrait} {hkind} named {h}.",
-        "{h} the {hkind} was [very|always|known to be] {trait}." if not kid else "{h} was a [very|rather] {trait} {hkind}.",
+        (
+            "{h} the {hkind} was [very|always|known to be] {trait}."
+            if not kid
+            else "{h} was a [very|rather] {trait} {hkind}."
+        ),
     )
     st.fact("[Who is the story about?|What is the name of the {hkind}?]", "{h}")
     st.fact("What kind of {hkind} was {h}?", "{atrait} {hkind}")
@@ -153,8 +158,10 @@ def friend_in(st):
 
 def go_out(st):
     if st.later:
-        st.say("[The next|The next|Another] [day|morning], {h} went {to}.",
-               "[A few days|A week|Two weeks] later, {h} was {at}.")
+        st.say(
+            "[The next|The next|Another] [day|morning], {h} went {to}.",
+            "[A few days|A week|Two weeks] later, {h} was {at}.",
+        )
         if st.chance(0.5):
             st.say(st.slots["sight"])
         return
@@ -176,17 +183,22 @@ def ending(st):
         "That evening {h} [told everyone at home about it|thought about the day and smiled|fell asleep with a smile].",
         "From that day on, {h} and {e} were [the best of friends|good friends|always kind to each other].",
         "They [laughed|smiled|hugged] and went home [together|side by side|as the sun went down].",
-        "\"[What a day|What a fine day|This was the best day]!\" said {h}, and {e} [laughed|nodded|smiled].",
+        '"[What a day|What a fine day|This was the best day]!" said {h}, and {e} [laughed|nodded|smiled].',
     )
     if st.chance(0.45):
-        st.say("[The end.|And they all had [soup|cake|warm bread|tea with honey] for supper.|And that night the [moon|stars] shone [over {p}|on everyone].|It was a day {h} never forgot.]")
+        st.say(
+            "[The end.|And they all had [soup|cake|warm bread|tea with honey] for supper.|"
+            "And that night the [moon|stars] shone [over {p}|on everyone].|It was a day {h} never forgot.]"
+        )
 
 
 # ---------------------------------------------------------------- pieces that plots share
 
+
 def search_wrong(st):
     st.say(
-        "{He} looked {wrong}, but [it was not there|there was nothing there|found only [a snail|an old leaf|a feather|some dust]].",
+        "{He} looked {wrong}, but [it was not there|there was nothing there|"
+        "found only [a snail|an old leaf|a feather|some dust]].",
         "First {he} looked {wrong}. [Nothing!|It was not there.|No luck.]",
         "{He} looked {wrong}, and [then |]{he} looked everywhere else {he} could think of.",
     )
@@ -196,7 +208,7 @@ def feel_sad(st):
     st.say(
         "{h} was [very |so |]sad.",
         "{He} sat down and [began to cry|sighed|did not know what to do].",
-        "\"[Oh no|Oh dear]!\" [cried|said] {h}. \"What [can|should|shall] I do[ now|]?\"",
+        '"[Oh no|Oh dear]!" [cried|said] {h}. "What [can|should|shall] I do[ now|]?"',
         "A [big |small |]tear ran down {his} [face|nose].",
     )
 
@@ -223,9 +235,9 @@ def meet_helper(st):
     st.slots["ehe"], st.slots["ehim"], st.slots["ehis"] = person["he"], person["him"], person["his"]
     st.slots["eHe"], st.slots["eHis"] = person["He"], person["His"]
     st.say(
-        "\"[What is wrong|What is the matter|Why are you so sad], {h}?\" asked {e}.",
-        "\"Hello, {h}! [Can I help you|Do you need help]?\" [said|asked] {e}.",
-        "\"Can you help me[, please|]?\" asked {h}.",
+        '"[What is wrong|What is the matter|Why are you so sad], {h}?" asked {e}.',
+        '"Hello, {h}! [Can I help you|Do you need help]?" [said|asked] {e}.',
+        '"Can you help me[, please|]?" asked {h}.',
     )
 
 
@@ -240,12 +252,14 @@ def side_quest(st, depth):
     st.slots["o"] = outer["o"]
     st.new_paragraph()
     st.say(
-        "\"I will [gladly |]help you,\" said {e}, \"but first I need my {c2}. I left it {at}.\"",
-        "\"I can help,\" said {e}, \"but I have lost my {c2}. [It must be|I think it is] {at}. Will you bring it to me?\"",
+        '"I will [gladly |]help you," said {e}, "but first I need my {c2}. I left it {at}."',
+        '"I can help," said {e}, "but I have lost my {c2}. [It must be|I think it is] {at}. Will you bring it to me?"',
     )
     st.fact("What did {e} need[ first|]?", "{ehis} {c2}")
-    st.say("\"[Of course|Yes, I will|I will find it]!\" said {h}, and {he} [ran|went|hurried] {to}.",
-           "So {h} [ran|went|hurried] {to}.")
+    st.say(
+        '"[Of course|Yes, I will|I will find it]!" said {h}, and {he} [ran|went|hurried] {to}.',
+        "So {h} [ran|went|hurried] {to}.",
+    )
     if st.chance(0.5):
         st.say(st.slots["sight"])
     if depth < 1 and st.chance(0.4):
@@ -257,8 +271,10 @@ def side_quest(st, depth):
         "There it was: the {o2} lay {spot}. {He} picked it up and ran back.",
     )
     st.fact("Where did {h} find the {o2}?", "{spot}")
-    st.say("\"Thank you!\" said {e}. \"Now [I will help you|it is my turn to help].\"",
-           "{e} was glad to have the {o2} back. \"[Now it is my turn|Now let me help you],\" {ehe} said.")
+    st.say(
+        '"Thank you!" said {e}. "Now [I will help you|it is my turn to help]."',
+        '{e} was glad to have the {o2} back. "[Now it is my turn|Now let me help you]," {ehe} said.',
+    )
     for key in ("p", "at", "to", "sight", "spot", "wrong"):
         st.slots[key] = outer[key]
     st.new_paragraph()
@@ -267,13 +283,26 @@ def side_quest(st, depth):
 def obstacle(st):
     kind = pick(st.rng, ("river", "gate", "dark", "wind"))
     if kind == "river":
-        st.say("But there was a [wide|deep|cold] [river|stream] in the way. {h} [found a log and walked over it|jumped from stone to stone|waited for the [old |]ferry and rode across], [one step at a time|very carefully|without getting wet].")
+        st.say(
+            "But there was a [wide|deep|cold] [river|stream] in the way. "
+            "{h} [found a log and walked over it|jumped from stone to stone|"
+            "waited for the [old |]ferry and rode across], [one step at a time|very carefully|without getting wet]."
+        )
     elif kind == "gate":
-        st.say("But the gate was [locked|shut]. {h} [knocked three times and a [hen|goat|goose] opened it|found the key under a [stone|flower pot]|climbed over it].")
+        st.say(
+            "But the gate was [locked|shut]. {h} [knocked three times and a [hen|goat|goose] opened it|"
+            "found the key under a [stone|flower pot]|climbed over it]."
+        )
     elif kind == "dark":
-        st.say("It was [very |]dark there. {h} was a little afraid, but {he} [sang a song|lit a lamp|counted [{his} steps|to ten]] and went on.")
+        st.say(
+            "It was [very |]dark there. {h} was a little afraid, "
+            "but {he} [sang a song|lit a lamp|counted [{his} steps|to ten]] and went on."
+        )
     else:
-        st.say("A [strong|cold] wind blew, and {h} had to [hold on to a tree|walk slowly|hide behind a wall] until it [stopped|was gone].")
+        st.say(
+            "A [strong|cold] wind blew, and {h} had to [hold on to a tree|walk slowly|hide behind a wall] until it "
+            "[stopped|was gone]."
+        )
 
 
 def maybe_quest(st, depth):
@@ -283,7 +312,7 @@ def maybe_quest(st, depth):
 
 def thanks(st):
     st.say(
-        "\"Thank you, {e}!\" said {h}.",
+        '"Thank you, {e}!" said {h}.',
         "{h} thanked {e} [again and again|with all {his} heart|and gave {ehim} [a hug|an apple|a flower]].",
-        "\"You are [so kind|a true friend|the best], {e},\" said {h}.",
+        '"You are [so kind|a true friend|the best], {e}," said {h}.',
     )

@@ -9,10 +9,13 @@ import zlib
 
 from template import pick, render
 
-WORDS = ("apple bear bird boat book bread cake cat chair cloud cup day dog door duck egg farm fish flower fox frog garden glass "
-         "goat gold green hand hat hill home honey horse house ice jam key king kite lake lamp leaf lemon light lion map milk moon "
-         "mouse nest night nut ocean orange owl paper park pen pig pond queen rabbit rain red ring river road rock rose salt sand "
-         "sea ship snow song spoon star stone sun table tea tent tiger train tree water wind window wolf wood yard zebra").split()
+WORDS = (
+    "apple bear bird boat book bread cake cat chair cloud cup day dog door duck egg farm fish flower fox frog garden "
+    "glass goat gold green hand hat hill home honey horse house ice jam key king kite lake lamp leaf lemon light lion "
+    "map milk moon mouse nest night nut ocean orange owl paper park pen pig pond queen rabbit rain red ring river road "
+    "rock rose salt sand sea ship snow song spoon star stone sun table tea tent tiger train tree water wind window "
+    "wolf wood yard zebra"
+).split()
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
 LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -43,7 +46,10 @@ class Maker:
         while True:
             op = what or pick(self.rng, "+++++---*")
             if op == "*":
-                a, b = (int(r() * 13), int(r() * 13)) if not self.evaluation and r() < 0.5 else (10 + int(r() * 90), 2 + int(r() * 8))
+                if not self.evaluation and r() < 0.5:
+                    a, b = int(r() * 13), int(r() * 13)
+                else:
+                    a, b = 10 + int(r() * 90), 2 + int(r() * 8)
                 if r() < 0.3:
                     a, b = b, a
                 if min(a, b) <= 12 and max(a, b) <= 12:
@@ -79,7 +85,8 @@ class Maker:
         if form == 6:
             word = {"+": "plus", "-": "minus", "*": "times"}[op]
             return self.form("[What is|How much is] {a} {w} {b}?", a=str(a), b=str(b), w=word), str(result)
-        return self.form("[What is|How much is|Calculate|What is] {a} {op} {b}[?|?|]", a=str(a), b=str(b), op=op), f"{a} {op} {b} = {result}"
+        prompt = self.form("[What is|How much is|Calculate|What is] {a} {op} {b}[?|?|]", a=str(a), b=str(b), op=op)
+        return prompt, f"{a} {op} {b} = {result}"
 
     # -------------------------------------------------------- sorting, copying
 
@@ -105,9 +112,11 @@ class Maker:
         comma = pick(self.rng, (" ", ", "))
         text, answer = comma.join(map(str, items)), comma.join(map(str, result))
         what = "numbers" if numeric else "words"
+        wish = "[Sort|Sort|sort|Sort these {what}|Sort the {what}|Please sort|Put in order]"
         if down:
-            return self.form("[Sort down|Sort from [large to small|high to low]|Sort these {what} backwards|Sort in reverse order]: {items}", what=what, items=text), answer
-        return self.form("[Sort|Sort|sort|Sort these {what}|Sort the {what}|Please sort|Put in order]: {items}", what=what, items=text), answer
+            ways = "from [large to small|high to low]|Sort these {what} backwards|Sort in reverse order"
+            wish = f"[Sort down|Sort {ways}]"
+        return self.form(wish + ": {items}", what=what, items=text), answer
 
     def items(self, count=None):
         """A mixed list for copying: words, numbers, letters."""
@@ -134,7 +143,8 @@ class Maker:
         if kind == "reverse":
             items = self.items(count)
             comma = pick(self.rng, (" ", " ", ", "))
-            return self.form("[Reverse|Reverse|reverse|Reverse this list|Turn around]: {t}", t=comma.join(items)), comma.join(reversed(items))
+            prompt = self.form("[Reverse|Reverse|reverse|Reverse this list|Turn around]: {t}", t=comma.join(items))
+            return prompt, comma.join(reversed(items))
         if kind == "string":
             n = 4 + int(self.rng.random() * 9)
             text = "".join(pick(self.rng, LETTERS) for _ in range(n))
@@ -144,7 +154,8 @@ class Maker:
             n = 2 + int(self.rng.random() * 5)
             return self.form("[Say|Repeat|Write] {w} {n} times", w=items[0], n=str(n)), " ".join([items[0]] * n)
         first = self.rng.random() < 0.5
-        return self.form("What is the {which} of: {t}", which="first" if first else "last", t=" ".join(items)), items[0 if first else -1]
+        prompt = f"What is the {'first' if first else 'last'} of: {' '.join(items)}"
+        return prompt, items[0 if first else -1]
 
     # -------------------------------------------------------- calendar and counting
 
@@ -157,12 +168,14 @@ class Maker:
             if kind == "next":
                 way = 1 if r() < 0.5 else -1
                 word = "after" if way > 0 else "before"
-                return self.form("[What|Which] {u} [comes|is] {w} {d}?", u=unit, w=word, d=names[i]), names[(i + way) % len(names)]
+                prompt = self.form("[What|Which] {u} [comes|is] {w} {d}?", u=unit, w=word, d=names[i])
+                return prompt, names[(i + way) % len(names)]
             n, way = 2 + int(r() * (len(names) * 2 - 2)), 1 if r() < 0.7 else -1
             if not self.mine(unit, i, n, way):
                 return self.calendar("offset")
             word = "after" if way > 0 else "before"
-            return self.form("[What|Which] {u} is {n} {u}s {w} {d}?", u=unit, n=str(n), w=word, d=names[i]), names[(i + way * n) % len(names)]
+            prompt = self.form("[What|Which] {u} is {n} {u}s {w} {d}?", u=unit, n=str(n), w=word, d=names[i])
+            return prompt, names[(i + way * n) % len(names)]
         if kind == "count":
             start, n, step = int(r() * 90), 3 + int(r() * 9), pick(self.rng, (1, 1, 1, 2, 3, 5, 10))
             end = start + step * (n - 1)
@@ -178,16 +191,18 @@ class Maker:
             if not self.mine("next", n):
                 return self.calendar("number")
             if r() < 0.3:
-                return self.form("Which is [larger|bigger], {a} or {b}?", a=str(n), b=str(m := self.number(3))), str(max(n, m))
+                m = self.number(3)
+                return self.form("Which is [larger|bigger], {a} or {b}?", a=str(n), b=str(m)), str(max(n, m))
             way = 1 if r() < 0.6 else -1
-            return self.form("What [number |]comes {w} {n}?", w="after" if way > 0 else "before", n=str(n)), str(n + way)
+            word = "after" if way > 0 else "before"
+            return self.form("What [number |]comes {w} {n}?", w=word, n=str(n)), str(n + way)
         if kind == "length":
             i = int(r() * 14)
             if i == 12:
                 return "How many days are in a week?", "7"
             if i == 13:
                 return "How many months are in a year?", "12"
-            return self.form("How many days [are in|has|does {m} have in] {m}?".replace("does {m} have in", "are there in"), m=MONTHS[i]), str(LENGTHS[i])
+            return self.form("How many days [are in|has|are there in] {m}?", m=MONTHS[i]), str(LENGTHS[i])
         names, unit = (DAYS, "days of the week") if r() < 0.5 else (MONTHS, "months of the year")
         return self.form("[Name|Say|List|What are] the {u}[|.]", u=unit), " ".join(names)
 
@@ -213,7 +228,9 @@ class Maker:
             return f"{q}{word}{q} * {n}", repr(word * n)
         if kind == 7:
             a, n = int(r() * 20), 2 + int(r() * 7)
-            return (f"list(range({n}))", repr(list(range(n)))) if r() < 0.5 else (f"list(range({a}, {a + n}))", repr(list(range(a, a + n))))
+            if r() < 0.5:
+                return f"list(range({n}))", repr(list(range(n)))
+            return f"list(range({a}, {a + n}))", repr(list(range(a, a + n)))
         items = self.numbers(4 + int(r() * 3), 100)
         if kind == 8:
             return f"sorted({items})", repr(sorted(items))
@@ -226,9 +243,12 @@ class Maker:
         return (f"len({items})", repr(len(items))) if r() < 0.5 else (f"{items}[::-1]", repr(items[::-1]))
 
     FUNCTIONS = [
-        ("double", "n", "n * 2", "doubles a number", lambda a: a * 2), ("square", "n", "n * n", "squares a number", lambda a: a * a),
-        ("increment", "n", "n + 1", "adds one to a number", lambda a: a + 1), ("add_ten", "n", "n + 10", "adds ten to a number", lambda a: a + 10),
-        ("half", "n", "n // 2", "halves a number", lambda a: a // 2), ("is_even", "n", "n % 2 == 0", "tells if a number is even", lambda a: a % 2 == 0),
+        ("double", "n", "n * 2", "doubles a number", lambda a: a * 2),
+        ("square", "n", "n * n", "squares a number", lambda a: a * a),
+        ("increment", "n", "n + 1", "adds one to a number", lambda a: a + 1),
+        ("add_ten", "n", "n + 10", "adds ten to a number", lambda a: a + 10),
+        ("half", "n", "n // 2", "halves a number", lambda a: a // 2),
+        ("is_even", "n", "n % 2 == 0", "tells if a number is even", lambda a: a % 2 == 0),
         ("is_big", "n", "n > 50", "tells if a number is larger than fifty", lambda a: a > 50),
         ("last_digit", "n", "n % 10", "gives the last digit of a number", lambda a: a % 10),
         ("minus_five", "n", "n - 5", "takes five from a number", lambda a: a - 5),

@@ -13,13 +13,22 @@ import re
 
 from corpus import SPECIALS, Writer
 
-QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-ASCII_SCANNER = re.compile(QWEN2_PATTERN.replace(r"\p{L}", "A-Za-z").replace(r"\p{N}", "0-9")
-                           .replace(r"]?A-Za-z+", "]?[A-Za-z]+").replace("|0-9|", "|[0-9]|"))
+QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+ASCII_SCANNER = re.compile(
+    QWEN2_PATTERN.replace(r"\p{L}", "A-Za-z")
+    .replace(r"\p{N}", "0-9")
+    .replace(r"]?A-Za-z+", "]?[A-Za-z]+")
+    .replace("|0-9|", "|[0-9]|")
+)
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
 def byte_alphabet():
@@ -43,7 +52,9 @@ class Tokenizer:
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(data["model"]["merges"])}
         self.alphabet = byte_alphabet()
         byte_of = {c: b for b, c in self.alphabet.items()}
-        self.bytes_of = {i: bytes(byte_of[c] for c in token) for token, i in self.vocab.items() if token not in self.specials}
+        self.bytes_of = {
+            i: bytes(byte_of[c] for c in token) for token, i in self.vocab.items() if token not in self.specials
+        }
         self.size = len(set(self.vocab.values()) | set(self.specials.values()))
         self.words = {}
 
@@ -111,22 +122,61 @@ def write(directory, merges, size):
     alphabet = byte_alphabet()
     tokens = [alphabet[b] for b in range(256)] + [a + b for a, b in merges]
     vocab = {token: i for i, token in enumerate(tokens)}
-    added = [{"id": len(tokens) + i, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
-              "normalized": False, "special": True} for i, name in enumerate(SPECIALS)]
+    added = [
+        {
+            "id": len(tokens) + i,
+            "content": name,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for i, name in enumerate(SPECIALS)
+    ]
     assert len(vocab) + len(added) == size
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     data = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": QWEN2_PATTERN}, "behavior": "Isolated", "invert": False}, byte_level]},
-        "post_processor": byte_level, "decoder": byte_level,
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": [list(m) for m in merges]},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": QWEN2_PATTERN}, "behavior": "Isolated", "invert": False},
+                byte_level,
+            ],
+        },
+        "post_processor": byte_level,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [list(m) for m in merges],
+        },
     }
     config = {
-        "add_bos_token": False, "add_prefix_space": False, "bos_token": None, "eos_token": SPECIALS[2], "pad_token": SPECIALS[0],
-        "unk_token": None, "clean_up_tokenization_spaces": False, "model_max_length": 1024, "errors": "replace", "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer", "chat_template": CHAT_TEMPLATE,
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "bos_token": None,
+        "eos_token": SPECIALS[2],
+        "pad_token": SPECIALS[0],
+        "unk_token": None,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 1024,
+        "errors": "replace",
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "chat_template": CHAT_TEMPLATE,
         "additional_special_tokens": list(SPECIALS[1:]),
         "added_tokens_decoder": {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in added},
     }

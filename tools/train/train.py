@@ -28,6 +28,7 @@ BALANCE = 0.003  # weight of the load-balancing loss: enough to use every expert
 
 # ---------------------------------------------------------------- data
 
+
 def _chunk(job):
     path, seed, rows, length, evaluation = job
     tokenizer = Tokenizer(HERE / "tokenizer.json")
@@ -56,6 +57,7 @@ def make_corpus(tokens, length, processes, seed, seconds):
 
 # ---------------------------------------------------------------- evaluation
 
+
 class Evaluator:
     def __init__(self, torch, model, tokenizer, device, length, count):
         self.torch, self.model, self.tokenizer, self.device = torch, model, tokenizer, device
@@ -76,7 +78,8 @@ class Evaluator:
             for at in range(0, len(self.tokens), 16):
                 ids = self.tokens[at : at + 16].to(self.device)
                 logits, _, weights = self.model(ids[:, :-1], routing=True)
-                loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").cpu().numpy()
+                logits, targets = logits.float().flatten(0, 1), ids[:, 1:].flatten()
+                loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none").cpu().numpy()
                 label = self.labels[at : at + 16, 1:].flatten().numpy()
                 here = self.labels[at : at + 16, :-1].flatten().numpy() & (corpus.TRAINED - 1)
                 chosen = [(w > 0).flatten(0, 1).float().cpu().numpy() for w in weights]
@@ -91,7 +94,7 @@ class Evaluator:
         return loss, np.round(share, 4).tolist()
 
     def generate(self, prompts, new_tokens):
-        """Greedy continuations of token lists, all in one batch. Padding lies to the right, where causality hides it."""
+        """Greedy continuations of token lists, in one batch. Padding lies to the right, where causality hides it."""
         torch = self.torch
         lengths = torch.tensor([len(p) for p in prompts], device=self.device)
         ids = torch.zeros(len(prompts), int(lengths.max()) + new_tokens, dtype=torch.long, device=self.device)
@@ -136,7 +139,12 @@ class Evaluator:
         return result, misses
 
     def samples(self):
-        prompts = ["Once upon a time", "One day a fox", "<chat>Tell me a story about a girl named Mia and a kite.", "<chat>Hello"]
+        prompts = [
+            "Once upon a time",
+            "One day a fox",
+            "<chat>Tell me a story about a girl named Mia and a kite.",
+            "<chat>Hello",
+        ]
         ids = [self.ask(p[6:], True) if p.startswith("<chat>") else self.tokenizer.encode(p) for p in prompts]
         out = []
         for p, new in zip(prompts, self.generate(ids, 220)):
@@ -146,6 +154,7 @@ class Evaluator:
 
 
 # ---------------------------------------------------------------- training
+
 
 def schedule(progress, warmup=0.02, decay=0.4):
     """Warm up, hold, then fall in a straight line to zero."""
@@ -158,7 +167,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--minutes", type=float, default=7.0, help="training time, without the corpus")
-    parser.add_argument("--deadline", type=float, default=0.0, help="minutes after the start at which everything is written: shortens the training")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=0.0,
+        help="minutes after the start at which everything is written: shortens the training",
+    )
     parser.add_argument("--steps", type=int, default=0, help="train this many steps, whatever the time")
     parser.add_argument("--tokens", type=int, default=400_000_000)
     parser.add_argument("--batch", type=int, default=64, help="rows of --context tokens in a step")
@@ -195,8 +209,13 @@ def main():
     note(f"model: {parameters / 1e6:.2f} M parameters on {device}")
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embedding" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embedding" in n]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-                                  lr=args.lr, betas=(0.9, 0.95), eps=1e-9, fused=device == "cuda")
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        lr=args.lr,
+        betas=(0.9, 0.95),
+        eps=1e-9,
+        fused=device == "cuda",
+    )
     data = torch.from_numpy(tokens.view(np.int16)).to(device)
     marks = torch.from_numpy(labels).to(device)
     weight_of = torch.zeros(256, device=device)
@@ -248,9 +267,21 @@ def main():
         loss, share = evaluator.losses()
         accuracy, misses = evaluator.accuracy()
         mean = [float(x) for x in torch.stack([torch.stack(pair) for pair in recent]).mean(0)] if recent else [0.0, 0.0]
-        log["reports"].append({"seconds": round(time.time() - start, 1), "step": step, "tokens": step * args.batch * args.context,
-                               "loss": round(mean[0], 4), "balance": round(mean[1], 4), "held_out_loss": loss, "accuracy": accuracy})
-        note(f"step {step}: loss {mean[0]:.4f}, balance {mean[1]:.3f}, {step * args.batch * args.context / (time.time() - start) / 1e6:.3f} M tokens/s")
+        log["reports"].append(
+            {
+                "seconds": round(time.time() - start, 1),
+                "step": step,
+                "tokens": step * args.batch * args.context,
+                "loss": round(mean[0], 4),
+                "balance": round(mean[1], 4),
+                "held_out_loss": loss,
+                "accuracy": accuracy,
+            }
+        )
+        note(
+            f"step {step}: loss {mean[0]:.4f}, balance {mean[1]:.3f},"
+            f" {step * args.batch * args.context / (time.time() - start) / 1e6:.3f} M tokens/s"
+        )
         note("  held-out loss " + ", ".join(f"{k} {v}" for k, v in loss.items()))
         note("  exact " + ", ".join(f"{k} {100 * v:.0f}%" for k, v in accuracy.items()))
         if final:
