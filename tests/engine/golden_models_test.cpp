@@ -57,7 +57,7 @@ class GoldenModelTest : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenModelTest, ::testing::ValuesIn(case_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& golden) { return golden.param; });
 
 TEST(GoldenModels, EveryFamilyIsThere) {
   const std::vector<std::string> names = case_names();
