@@ -17,6 +17,23 @@
 namespace conclave {
 namespace {
 
+constexpr const char* kFooter =
+    "-m: tokens are drawn at random from the vocabulary. A prefill starts from an empty context and ends with the\n"
+    "logits of its last token; a decode starts from an empty context too and takes one token of each sequence in a\n"
+    "step, each sequence with a text of its own: what llama-bench calls pp and tg. %read is the share of the time\n"
+    "that reading takes at the least: the weights outside the experts, the experts that the tokens were routed to,\n"
+    "keys and values, over the speed at which the file's mapping can be read, measured in turns with the work.\n"
+    "%int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything is timed,\n"
+    "tokens alone, in a batch and all at once must give the same bits; logits that differ later are an error.\n\n"
+    "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b,\n"
+    "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"
+    "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
+    "products, each measured in the same run), and how often the reference would fit in. What is computed is checked\n"
+    "first: a wrong result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n\n"
+    "Examples:\n"
+    "  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
+    "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512";
+
 struct BenchArguments {
   bench::BenchOptions options;
   std::string device;
@@ -147,28 +164,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
       ->check(CLI::Range(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");
-  command->footer(
-      "-m: tokens are drawn at random from the vocabulary. A prefill starts from an empty context and ends with the "
-      "logits\n"
-      "of its last token; a decode too, one token of each sequence a step, each with a text of its own. %read is the\n"
-      "share of the time that reading takes at the least: weights outside the experts, the experts that the tokens "
-      "were\n"
-      "routed to, keys and values, over the speed at which the file's mapping can be read, measured in turns with the\n"
-      "work. %int8 is the same for the dot products. Before anything is timed, tokens alone, in a batch and all at "
-      "once\n"
-      "must give the same bits; a repetition with other logits is an error.\n\n"
-      "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b, "
-      "moe_ffn "
-      "for\n"
-      "the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches hold. A "
-      "row\n"
-      "says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot products, "
-      "each\n"
-      "measured in the same run), and how often the reference would fit in. What is computed is checked first: a "
-      "wrong\n"
-      "result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n\n"
-      "Examples:\n  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
-      "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512");
+  command->footer(kFooter);
   command->callback([arguments, &chosen] {
     const bench::BenchOptions& asked = arguments->options;
     if (arguments->model_path.empty() && !asked.kernels && !asked.targets)

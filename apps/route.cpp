@@ -162,17 +162,21 @@ std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, in
 }
 
 int route(const RouteOptions& options) {
+  // -m is required: where a program has a model to fall back on, this is the line that asks for it.
   const Model model = Model::open(options.model, options.device);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
   const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
-  std::vector<FileOutput> files;  // all there before the work, each with its name after it
-  files.reserve(options.outputs.size());
-  for (const std::string& path : options.outputs) files.emplace_back(path);
+  // A name that cannot be written is told before the work. Nothing is left open meanwhile: Ctrl-C leaves no file behind.
+  for (const std::string& path : options.outputs) FileOutput{path};
 
   const RoutingTrace trace = trace_of(options, model, tokenizer, prompt);
   const RoutingStats stats = routing_stats(trace);
-  for (std::size_t i = 0; i < files.size(); ++i) write_report(files[i], *kind_of(options.outputs[i]), trace, stats);
-  for (FileOutput& file : files) file.close();
+  std::vector<FileOutput> files;  // all of them whole before the first gets its name
+  files.reserve(options.outputs.size());
+  for (const std::string& path : options.outputs) {
+    write_report(files.emplace_back(path), *kind_of(path), trace, stats);
+    files.back().close();
+  }
   for (FileOutput& file : files) file.commit();
   if (files.empty()) {
     const TerminalStyle style = terminal_style(STDOUT_FILENO);
