@@ -7,16 +7,8 @@
 #include <string_view>
 
 #include "base/file_text.h"
-#include "bench.h"
 #include "cli.h"
-#include "convert.h"
-#include "inspect.h"
-#include "logits.h"
-#include "quantize.h"
-#include "route.h"
-#include "run.h"
-#include "selftest.h"
-#include "tokenize.h"
+#include "commands.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
 #define CONCLAVE_VERSION "(no version)"
@@ -66,15 +58,7 @@ int run(int argc, char** argv) {
       "Examples:\n  conclave run\n  conclave run -m model.gguf -p \"Once upon a time\"\n  conclave inspect "
       "model.gguf\n\nconclave COMMAND --help tells more.");
   conclave::Command chosen;
-  conclave::add_run(app, chosen);
-  conclave::add_inspect(app, chosen);
-  conclave::add_logits(app, chosen);
-  conclave::add_selftest(app, chosen);
-  conclave::add_bench(app, chosen);
-  conclave::add_tokenize(app, chosen);
-  conclave::add_convert(app, chosen);
-  conclave::add_quantize(app, chosen);
-  conclave::add_route(app, chosen);
+  conclave::add_commands(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
