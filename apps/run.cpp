@@ -10,6 +10,7 @@
 
 #include "answer.h"
 #include "base/file_text.h"
+#include "base/memory.h"
 #include "chat.h"
 #include "conclave/text.h"
 #include "default_model.h"
@@ -127,8 +128,20 @@ class TokenPrinter {
   std::optional<ModelText::Stream> stream_;
 };
 
+// A file that is not in memory takes a while: somebody at a terminal should see that. Where it does not fit, reading it
+// all would be for nothing.
+void show_loading(const Model& model) {
+  const std::optional<std::int64_t> room = available_memory();
+  if (::isatty(STDERR_FILENO) != 1 || !room || model.facts().file_bytes > static_cast<std::uint64_t>(*room)) return;
+  ProgressBar bar("loading");
+  model.read_in([&](std::uint64_t done, std::uint64_t total) {
+    bar.show(done, total);
+    return true;
+  });
+}
+
 int answer(const RunOptions& options, const Model& model, const std::optional<ModelText>& text, const Ids& prompt) {
-  const InterruptGuard interrupt;
+  const InterruptGuard interrupt(SecondInterrupt::ends_the_program);
   SessionOptions sizes = options.session;
   sizes.context = context_for(options, model.facts(), prompt.size());
   Session session(model, sizes);
@@ -171,6 +184,7 @@ int run(RunOptions options) {
     fail(ErrorCode::invalid_argument, "{}: the file has no tokenizer: give the prompt as ids, --tokens 1,2,3",
          printable(path, path.size()));
   }
+  show_loading(model);
   if (interactive) return chat(options, model, *text);
   return answer(options, model, text, prompt_ids(options, text));
 }
