@@ -14,6 +14,7 @@
 #include "chat.h"
 #include "conclave/text.h"
 #include "default_model.h"
+#include "engine/model_text.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "run_options.h"
@@ -54,6 +55,9 @@ Ids prompt_ids(const RunOptions& options, const std::optional<ModelText>& text) 
     return ids;
   }
   const std::string typed = prompt_text(options);
+  if (const std::size_t lost = text->impl().tokenizer.uncovered_bytes(typed); lost > 0) {
+    note(options, fmt::format("warning: the vocabulary has no token for {} bytes of the prompt", lost));
+  }
   if (options.chat) {
     if (typed.empty()) fail(ErrorCode::invalid_argument, "the prompt is empty");
     std::vector<ChatTurn> turns;
@@ -74,12 +78,12 @@ std::int64_t context_for(const RunOptions& options, const ModelFacts& facts, std
   const auto n = static_cast<std::int64_t>(n_prompt);
   std::int64_t context = options.session.context;
   if (context == 0) {
-    const std::int64_t answer = std::min(options.max_tokens.value_or(0), facts.n_context);
+    const std::int64_t answer = std::min(options.token_limit().value_or(0), facts.n_context);
     context = std::clamp(n + answer, std::min(kUsual, facts.n_context), facts.n_context);
   }
   if (n > context) {
     fail(ErrorCode::invalid_argument, "the prompt has {} tokens, the context holds {}: shorten it, or try --ctx {}", n,
-         context, n + std::min(options.max_tokens.value_or(256), std::int64_t{1} << 20));
+         context, n + std::min(options.token_limit().value_or(256), std::int64_t{1} << 20));
   }
   return context;
 }
@@ -156,7 +160,7 @@ int answer(const RunOptions& options, const Model& model, const std::optional<Mo
                               .prompt = prompt_hook(bar, interrupt)};
     g = generator.generate(prompt,
                            {.sampling = options.sampling,
-                            .max_tokens = options.max_tokens,
+                            .max_tokens = options.token_limit(),
                             .end_ids = text && !options.ignore_eos ? text->end_ids() : Ids{}},
                            hooks);
   }

@@ -205,7 +205,9 @@ TEST_F(Run, WrongUsage) {
   expect_wrong_usage("-p x --tokens 1");
   expect_wrong_usage("--tokens 1,x");
   expect_wrong_usage("--tokens 1 --chat");
-  expect_wrong_usage("-p x -n -1");
+  expect_wrong_usage("-p x -n -2");
+  expect_wrong_usage("-p x -n 1.5");
+  expect_wrong_usage("-p x -n 99999999999999999999");
   expect_wrong_usage("-p x --seed -1");
   expect_wrong_usage("-p x --temp hot");
   expect_wrong_usage("-p x --ids --json");
