@@ -170,7 +170,7 @@ Generation Chat::generate(const std::vector<std::int32_t>& prompt, const Interru
   SamplerOptions sampling = options_.sampling;
   sampling.seed += n_answers_;
   const GenerateOptions limits{.sampling = sampling,
-                               .max_tokens = options_.max_tokens,
+                               .max_tokens = options_.token_limit(),
                                .end_ids = options_.ignore_eos ? std::vector<std::int32_t>{} : text_.end_ids()};
   const GenerateHooks hooks{
       .token = [&](std::int32_t id) { return output_.write(stream.push(id)) && interrupt.signal() == 0; },

@@ -1,5 +1,7 @@
 #include "interrupt.h"
 
+#include <unistd.h>
+
 #include <array>
 
 #include "base/error.h"
@@ -11,15 +13,18 @@ constexpr std::array kRemembered = {SIGINT, SIGTERM, SIGHUP};
 
 // A handler has no other way to tell anyone.
 volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t second_ends = 0;
 
 void remember(int number) {
+  if (first_signal != 0 && second_ends != 0) ::_exit(128 + number);
   if (first_signal == 0) first_signal = number;
 }
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(SecondInterrupt second) {
   first_signal = 0;
+  second_ends = second == SecondInterrupt::ends_the_program ? 1 : 0;
   struct sigaction action {};
   action.sa_handler = remember;
   action.sa_flags = SA_RESTART;

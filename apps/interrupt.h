@@ -6,12 +6,15 @@
 
 namespace conclave {
 
+// A step may take a while. Who asks twice may not want to wait, where there is nothing to be tidied up.
+enum class SecondInterrupt { waits, ends_the_program };
+
 // While one lives, SIGINT, SIGTERM and SIGHUP are remembered instead of ending the program (SIGHUP only where it is not
 // ignored: nohup), and SIGXFSZ does not end it either: a file that grows past its limit is an error of write() like a
 // full disk. One at a time.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  explicit InterruptGuard(SecondInterrupt second = SecondInterrupt::waits);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

@@ -10,9 +10,11 @@
 
 #include "answer.h"
 #include "base/file_text.h"
+#include "base/memory.h"
 #include "chat.h"
 #include "conclave/text.h"
 #include "default_model.h"
+#include "engine/model_text.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "run_options.h"
@@ -53,6 +55,9 @@ Ids prompt_ids(const RunOptions& options, const std::optional<ModelText>& text) 
     return ids;
   }
   const std::string typed = prompt_text(options);
+  if (const std::size_t lost = text->impl().tokenizer.uncovered_bytes(typed); lost > 0) {
+    note(options, fmt::format("warning: the vocabulary has no token for {} bytes of the prompt", lost));
+  }
   if (options.chat) {
     if (typed.empty()) fail(ErrorCode::invalid_argument, "the prompt is empty");
     std::vector<ChatTurn> turns;
@@ -73,12 +78,12 @@ std::int64_t context_for(const RunOptions& options, const ModelFacts& facts, std
   const auto n = static_cast<std::int64_t>(n_prompt);
   std::int64_t context = options.session.context;
   if (context == 0) {
-    const std::int64_t answer = std::min(options.max_tokens.value_or(0), facts.n_context);
+    const std::int64_t answer = std::min(options.token_limit().value_or(0), facts.n_context);
     context = std::clamp(n + answer, std::min(kUsual, facts.n_context), facts.n_context);
   }
   if (n > context) {
     fail(ErrorCode::invalid_argument, "the prompt has {} tokens, the context holds {}: shorten it, or try --ctx {}", n,
-         context, n + std::min(options.max_tokens.value_or(256), std::int64_t{1} << 20));
+         context, n + std::min(options.token_limit().value_or(256), std::int64_t{1} << 20));
   }
   return context;
 }
@@ -127,8 +132,20 @@ class TokenPrinter {
   std::optional<ModelText::Stream> stream_;
 };
 
+// A file that is not in memory takes a while: somebody at a terminal should see that. Where it does not fit, reading it
+// all would be for nothing.
+void show_loading(const Model& model) {
+  const std::optional<std::int64_t> room = available_memory();
+  if (::isatty(STDERR_FILENO) != 1 || !room || model.facts().file_bytes > static_cast<std::uint64_t>(*room)) return;
+  ProgressBar bar("loading");
+  model.read_in([&](std::uint64_t done, std::uint64_t total) {
+    bar.show(done, total);
+    return true;
+  });
+}
+
 int answer(const RunOptions& options, const Model& model, const std::optional<ModelText>& text, const Ids& prompt) {
-  const InterruptGuard interrupt;
+  const InterruptGuard interrupt(SecondInterrupt::ends_the_program);
   SessionOptions sizes = options.session;
   sizes.context = context_for(options, model.facts(), prompt.size());
   Session session(model, sizes);
@@ -143,7 +160,7 @@ int answer(const RunOptions& options, const Model& model, const std::optional<Mo
                               .prompt = prompt_hook(bar, interrupt)};
     g = generator.generate(prompt,
                            {.sampling = options.sampling,
-                            .max_tokens = options.max_tokens,
+                            .max_tokens = options.token_limit(),
                             .end_ids = text && !options.ignore_eos ? text->end_ids() : Ids{}},
                            hooks);
   }
@@ -171,6 +188,7 @@ int run(RunOptions options) {
     fail(ErrorCode::invalid_argument, "{}: the file has no tokenizer: give the prompt as ids, --tokens 1,2,3",
          printable(path, path.size()));
   }
+  show_loading(model);
   if (interactive) return chat(options, model, *text);
   return answer(options, model, text, prompt_ids(options, text));
 }

@@ -2,6 +2,7 @@
 
 #include "kv_type.h"
 #include "token_list.h"
+#include "whole_number.h"
 
 namespace conclave {
 namespace {
@@ -47,6 +48,7 @@ void add_sampling(CLI::App& command, RunOptions& options) {
   number("--frequency-penalty", s.frequency_penalty, "subtracted each time that it was there (0)");
   count("--repeat-last-n", s.repeat_last_n, "how many tokens back the penalties look; -1: all (64)");
   command.add_option("--seed", options.seed, "of the random choices (a random one, told at the end)")
+      ->check(at_least<std::uint64_t>(0))
       ->type_name("N")
       ->group("Sampling");
 }
@@ -67,8 +69,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->excludes(tokens);
   command
       .add_option("-n,--max-tokens", options.max_tokens,
-                  "at most so many tokens (until the model ends, or the context is full)")
-      ->check(CLI::NonNegativeNumber)
+                  "at most so many tokens; -1: until the model ends, or the context is full (-1)")
+      ->check(at_least<std::int64_t>(-1))
       ->type_name("N");
   command.add_flag("--ignore-eos", options.ignore_eos, "go on when the model wants to end");
   command.add_flag("--chat", options.chat, "the prompt is a message, to be answered by the chat template")
@@ -79,15 +81,15 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--ctx", options.session.context,
                   "tokens of context (4096, or what the prompt and -n need, up to what the model was trained for)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   command.add_option("--device,--backend", options.device.device, "cpu, ref or auto (auto)")->type_name("NAME");
   command.add_option("-t,--threads", options.device.threads, "of the cpu device (the physical cores)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->type_name("N");
   add_kv_option(command, options.session.kv_type, "f16");
   command.add_option("--chunk", options.session.chunk, "tokens of a prompt that go through the model at once (512)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   CLI::Option* ids = command.add_flag("--ids", options.ids, "print token ids instead of text");
   command.add_flag("--json", options.json, "print one JSON object at the end")->excludes(ids);

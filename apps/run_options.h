@@ -19,7 +19,7 @@ struct RunOptions {
   bool parse_special = false;
   bool chat = false;
   std::string system;
-  std::optional<std::int64_t> max_tokens;
+  std::int64_t max_tokens = -1;  // -1: no limit
   bool ignore_eos = false;
   SamplerOptions sampling;            // its seed is set from the next
   std::optional<std::uint64_t> seed;  // none: a random one
@@ -29,6 +29,7 @@ struct RunOptions {
   bool json = false;
   bool quiet = false;
 
+  std::optional<std::int64_t> token_limit() const { return max_tokens < 0 ? std::nullopt : std::optional(max_tokens); }
   bool has_prompt() const { return prompt || prompt_file || tokens; }
 };
 

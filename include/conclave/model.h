@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,6 +46,10 @@ class Model {
   static Model open(const std::filesystem::path& path, const ModelOptions& options = {});
 
   const ModelFacts& facts() const;
+
+  // Brings what is not in memory yet of the weights there, which otherwise happens where they are first used: for programs
+  // that want to show how far it is. `progress` is called only if there is anything to do; false stops it.
+  void read_in(const std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>& progress) const;
 
   struct Impl;  // the library's own
   explicit Model(std::shared_ptr<Impl> impl);

@@ -1,8 +1,12 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/file_text.h"
+#include "base/resident.h"
 
 namespace conclave {
 namespace {
@@ -43,6 +47,27 @@ Model load_model(const std::filesystem::path& path, std::unique_ptr<Device> devi
 }
 
 Model::Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+void Model::read_in(const std::function<bool(std::uint64_t, std::uint64_t)>& progress) const {
+  constexpr std::size_t kBlock = std::size_t{16} << 20;
+  std::vector<std::span<const std::byte>> blocks;
+  std::uint64_t total = 0;
+  for (const gguf::TensorInfo& tensor : impl_->file.tensors()) {
+    for (std::span<const std::byte> rest = impl_->file.data(tensor); !rest.empty();) {
+      const std::span<const std::byte> block = rest.first(std::min(kBlock, rest.size()));
+      rest = rest.subspan(block.size());
+      if (is_resident(block)) continue;
+      blocks.push_back(block);
+      total += block.size();
+    }
+  }
+  std::uint64_t done = 0;
+  for (const std::span<const std::byte> block : blocks) {
+    conclave::read_in(block);
+    done += block.size();
+    if (!progress(done, total)) return;
+  }
+}
 
 const ModelFacts& Model::facts() const {
   return impl_->facts;

@@ -121,9 +121,9 @@ TEST_F(Run, ChatUsesTheTemplate) {
 }
 
 TEST_F(Run, TheSameSeedGivesTheSameTextAtAnyNumberOfThreads) {
-  const std::string rest = "-p Hello -n 60 --temp 3 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed 7 -t ";
+  const std::string rest = "-p Hello -n 16 --temp 3 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed 7 -t ";
   const json one = object(rest + "1")["ids"];
-  EXPECT_EQ(one.size(), 60U);
+  EXPECT_EQ(one.size(), 16U);
   EXPECT_EQ(object(rest + "2")["ids"], one);
   EXPECT_EQ(object(rest + "3")["ids"], one);
   EXPECT_NE(object(rest + "2 --seed 8")["ids"], one);
@@ -206,7 +206,9 @@ TEST_F(Run, WrongUsage) {
   expect_wrong_usage("-p x --tokens 1");
   expect_wrong_usage("--tokens 1,x");
   expect_wrong_usage("--tokens 1 --chat");
-  expect_wrong_usage("-p x -n -1");
+  expect_wrong_usage("-p x -n -2");
+  expect_wrong_usage("-p x -n 1.5");
+  expect_wrong_usage("-p x -n 99999999999999999999");
   expect_wrong_usage("-p x --seed -1");
   expect_wrong_usage("-p x --temp hot");
   expect_wrong_usage("-p x --ids --json");
