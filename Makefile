@@ -21,8 +21,7 @@ build:
 	@cmake --build --preset release --target conclave
 
 demo: build
-	@echo
-	build/release/bin/conclave selftest
+	@scripts/demo
 
 bench: build
 	build/release/bin/conclave bench --kernels --targets

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -9,14 +10,36 @@
 
 #include "base/thread_pool.h"
 #include "bench/kernels/kernel_bench.h"
+#include "bench/model/model_bench.h"
+#include "kv_type.h"
+#include "token_list.h"
 
 namespace conclave {
 namespace {
 
+constexpr const char* kFooter =
+    "-m: tokens are drawn at random from the vocabulary. A prefill starts from an empty context and ends with the\n"
+    "logits of its last token; a decode starts from an empty context too and takes one token of each sequence in a\n"
+    "step, each sequence with a text of its own: what llama-bench calls pp and tg. %read is the share of the time\n"
+    "that reading takes at the least: the weights outside the experts, the experts that the tokens were routed to,\n"
+    "keys and values, over the speed at which the file's mapping can be read, measured in turns with the work.\n"
+    "%int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything is timed,\n"
+    "tokens alone, in a batch and all at once must give the same bits; logits that differ later are an error.\n\n"
+    "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b,\n"
+    "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"
+    "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
+    "products, each measured in the same run), and how often the reference would fit in. What is computed is checked\n"
+    "first: a wrong result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n\n"
+    "Examples:\n"
+    "  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
+    "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512";
+
 struct BenchArguments {
   bench::BenchOptions options;
-  std::string device = "cpu";
+  std::string device;
   double memory_gib = 4;
+  bench::ModelBenchOptions model;
+  std::string model_path;
 };
 
 std::string variable(const char* name, const char* otherwise) {
@@ -32,8 +55,12 @@ void show_progress(std::string_view text) {
   std::fflush(stderr);
 }
 
-int run(BenchArguments arguments) {
-  if (arguments.device != "cpu" && arguments.device != "auto") {
+bench::BenchOutput program_output() {
+  return {.print = [](std::string_view text) { print(text); }, .progress = show_progress};
+}
+
+int run_kernels(BenchArguments arguments) {
+  if (!arguments.device.empty() && arguments.device != "cpu" && arguments.device != "auto") {
     fail(ErrorCode::invalid_argument, "there is no device '{}' to benchmark; there is: cpu", arguments.device);
   }
   bench::BenchOptions& options = arguments.options;
@@ -43,12 +70,85 @@ int run(BenchArguments arguments) {
   }
   options.cpu_row = variable("CONCLAVE_CPU", "");
   options.memory_limit = static_cast<std::int64_t>(arguments.memory_gib * (1 << 30));
-  const bench::BenchOutput output{.print = [](std::string_view text) { print(text); }, .progress = show_progress};
+  return bench::run_bench(options, program_output());
+}
+
+int run_model(BenchArguments arguments) {
+  bench::ModelBenchOptions& options = arguments.model;
+  options.model = arguments.model_path;
+  options.device = {.device = arguments.device.empty() ? "auto" : arguments.device,
+                    .threads = arguments.options.threads};
+  options.json = arguments.options.json;
+  bench::run_model_bench(options, program_output());
+  return 0;
+}
+
+int run(const BenchArguments& arguments) {
   try {
-    return bench::run_bench(options, output);
+    return arguments.model_path.empty() ? run_kernels(arguments) : run_model(arguments);
   } catch (...) {
     show_progress("");
     throw;
+  }
+}
+
+// A list of whole numbers, each at least `least`, as in 1,2,4.
+CLI::Option* add_counts(CLI::App& command, const std::string& flag, std::vector<std::int32_t>& counts, int least,
+                        const std::string& help) {
+  const auto good = [least](const std::string& text) {
+    const auto list = parse_token_list(text);
+    const bool ok =
+        list && !list->empty() && std::all_of(list->begin(), list->end(), [&](int n) { return n >= least; });
+    return ok ? std::string{}
+              : fmt::format("'{}' is not a list of whole numbers from {} on, such as 1,2,4", text, least);
+  };
+  return command
+      .add_option_function<std::string>(
+          flag, [&counts](const std::string& text) { counts = *parse_token_list(text); }, help)
+      ->check(CLI::Validator(good, ""))
+      ->type_name("N,...");
+}
+
+CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
+  bench::ModelBenchOptions& options = arguments.model;
+  CLI::Option* model =
+      command.add_option("-m", arguments.model_path, "a GGUF file: how fast that model runs")
+          ->check(CLI::Validator(
+              [](const std::string& path) { return path.empty() ? "the name is empty" : std::string{}; }, ""))
+          ->type_name("FILE");
+  for (CLI::Option* option :
+       {add_counts(command, "-p", options.prompts, 0, "-m: prefills of so many tokens (512); 0: none"),
+        add_counts(command, "-n", options.generated, 0, "-m: decodes of so many tokens (128); 0: none"),
+        add_counts(command, "-b", options.batches, 1, "-m: so many sequences decoded together (1)"),
+        command.add_option("--reps", options.repetitions, "-m: how often each is timed (5)")
+            ->check(CLI::Range(1, 1000)),
+        command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
+            ->check(CLI::PositiveNumber),
+        command.add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512)")
+            ->check(CLI::PositiveNumber),
+        add_kv_option(command, options.kv_type, "f16")}) {
+    option->needs(model);
+  }
+  return model;
+}
+
+void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Option* model) {
+  bench::BenchOptions& options = arguments.options;
+  options.scratch = variable("TMPDIR", "/tmp");
+  for (CLI::Option* option :
+       {command.add_flag("--kernels", options.kernels, "every op at the shapes of real models"),
+        command.add_flag("--targets", options.targets, "the speeds this project wants to reach, one by one"),
+        command.add_option("--op", options.rows.ops, "these ops alone, as in moe_ffn,matmul"),
+        command.add_option("--model", options.rows.models,
+                           "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b"),
+        command.add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)"),
+        command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
+        command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
+        command.add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour"),
+        command.add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)"),
+        command.add_option("--memory", arguments.memory_gib, "GiB of weights at most (4)")
+            ->check(CLI::Range(0.5, 4096.0))}) {
+    option->excludes(model);
   }
 }
 
@@ -57,37 +157,18 @@ int run(BenchArguments arguments) {
 void add_bench(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& options = arguments->options;
-  options.scratch = variable("TMPDIR", "/tmp");
-  CLI::App* command = app.add_subcommand("bench", "how fast the ops are, against what this machine can do");
-  command->add_flag("--kernels", options.kernels, "every op at the shapes of real models");
-  command->add_flag("--targets", options.targets, "the speeds this project wants to reach, one by one");
-  command->add_option("--device,--backend", arguments->device, "cpu (the default)");
+  CLI::App* command = app.add_subcommand("bench", "how fast a model or the ops are, against what this machine can do");
+  CLI::Option* model = add_model_options(*command, *arguments);
+  add_kernel_options(*command, *arguments, model);
+  command->add_option("--device,--backend", arguments->device, "cpu (the default); with -m also ref");
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
       ->check(CLI::Range(1, ThreadPool::kMaxThreads));
-  command->add_option("--op", options.rows.ops, "these ops alone, as in moe_ffn,matmul");
-  command->add_option("--model", options.rows.models,
-                      "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b");
-  command->add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)");
-  command->add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)");
-  command->add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot");
-  command->add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour");
-  command->add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)");
-  command->add_option("--memory", arguments->memory_gib, "GiB of weights at most (4)")->check(CLI::Range(0.5, 4096.0));
   command->add_flag("--json", options.json, "one object a line");
-  command->footer(
-      "Without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b, moe_ffn "
-      "for\n"
-      "the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches hold. A "
-      "row\n"
-      "says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot products, "
-      "each\n"
-      "measured in the same run), and how often the reference would fit in. What is computed is checked first: a "
-      "wrong\n"
-      "result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n\n"
-      "Example:\n  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512");
+  command->footer(kFooter);
   command->callback([arguments, &chosen] {
     const bench::BenchOptions& asked = arguments->options;
-    if (!asked.kernels && !asked.targets) throw CLI::RequiredError("--kernels or --targets");
+    if (arguments->model_path.empty() && !asked.kernels && !asked.targets)
+      throw CLI::RequiredError("-m FILE, --kernels or --targets");
     chosen = [arguments] { return run(*arguments); };
   });
 }

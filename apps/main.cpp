@@ -7,14 +7,8 @@
 #include <string_view>
 
 #include "base/file_text.h"
-#include "bench.h"
 #include "cli.h"
-#include "convert.h"
-#include "inspect.h"
-#include "logits.h"
-#include "quantize.h"
-#include "selftest.h"
-#include "tokenize.h"
+#include "commands.h"
 
 #ifndef CONCLAVE_VERSION  // the build defines it from the project's version
 #define CONCLAVE_VERSION "(no version)"
@@ -55,20 +49,16 @@ int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "conclave: mixture-of-experts models from GGUF files. It inspects them, runs them, checks its own ops and "
+      "conclave: mixture-of-experts models from GGUF files. It runs them, inspects them, checks its own ops and "
       "measures them.",
       "conclave");
   app.set_version_flag("--version", "conclave " CONCLAVE_VERSION);
   app.require_subcommand(0, 1);  // none is reported below: with 1, a misspelt command would read as a missing one
-  app.footer("Example:\n  conclave inspect model.gguf\n\nconclave COMMAND --help tells more.");
+  app.footer(
+      "Examples:\n  conclave run\n  conclave run -m model.gguf -p \"Once upon a time\"\n  conclave inspect "
+      "model.gguf\n\nconclave COMMAND --help tells more.");
   conclave::Command chosen;
-  conclave::add_inspect(app, chosen);
-  conclave::add_logits(app, chosen);
-  conclave::add_selftest(app, chosen);
-  conclave::add_bench(app, chosen);
-  conclave::add_tokenize(app, chosen);
-  conclave::add_convert(app, chosen);
-  conclave::add_quantize(app, chosen);
+  conclave::add_commands(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

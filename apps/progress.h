@@ -11,19 +11,22 @@
 
 namespace conclave {
 
+enum class ProgressUnit { gigabytes, tokens };  // how the numbers are shown
+
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string label);
+  explicit ProgressBar(std::string label, ProgressUnit unit = ProgressUnit::gigabytes);
   ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   // Draws at most ten times a second. `detail` stands at the end of the line and is cut where the line is full.
-  void show(std::uint64_t done_bytes, std::uint64_t total_bytes, std::string_view detail);
+  void show(std::uint64_t done, std::uint64_t total, std::string_view detail = {});
   void clear();  // wipes the line, so that other text can be written
 
  private:
   std::string label_;
+  ProgressUnit unit_;
   bool on_terminal_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point last_{};

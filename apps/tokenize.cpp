@@ -11,6 +11,7 @@
 #include "base/file_text.h"
 #include "engine/vocabulary_reader.h"
 #include "gguf/file.h"
+#include "text_input.h"
 
 namespace conclave {
 namespace {
@@ -23,19 +24,6 @@ struct TokenizeOptions {
   bool add_special = false;
   bool parse_special = false;
 };
-
-std::string read_stdin() {
-  std::string text;
-  std::vector<char> block(std::size_t{1} << 16);
-  while (const std::size_t bytes = std::fread(block.data(), 1, block.size(), stdin)) {
-    text.append(block.data(), bytes);
-    if (text.size() > kMaxTextBytes) {
-      fail(ErrorCode::invalid_argument, "the text on stdin is longer than {} bytes", kMaxTextBytes);
-    }
-  }
-  if (std::ferror(stdin) != 0) fail(ErrorCode::io, "cannot read stdin: {}", std::strerror(errno));
-  return text;
-}
 
 std::vector<TokenId> parse_ids(std::string_view text) {
   constexpr std::string_view kBetween = " \t\r\n,[]";

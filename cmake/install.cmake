@@ -21,6 +21,9 @@ target_include_directories(
 target_link_libraries(conclave_all PUBLIC ${fmt} Threads::Threads)
 
 install(TARGETS conclave RUNTIME)
+# The bundled model, where `conclave run` looks for it.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/conclave OPTIONAL
+        FILES_MATCHING PATTERN "*.gguf")
 install(TARGETS conclave_all EXPORT conclaveTargets ARCHIVE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/conclave TYPE INCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/conclave

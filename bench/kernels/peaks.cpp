@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kReadPasses = 6;
 constexpr int kPeakPasses = 20;
 constexpr std::int64_t kReadPart = 1 << 20;                 // what a thread takes at a time
+constexpr std::int64_t kMinPass = 16 << 20;                 // of one pass
 constexpr std::int64_t kMinRead = std::int64_t{512} << 20;  // of the mapping, and at least four times the L3
 constexpr double kPeakSeconds = 0.004;  // of one run on registers: short ones find the quiet moments
 
@@ -24,21 +25,27 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One pass over `mapped`, all threads. As wide as the kernels themselves read, a page ahead. Lost: 64-bit words, which
-// are as fast on 2 cores of Zen 4 and half as fast on 16 of Emerald Rapids.
+// One pass over `mapped`, all threads; over and over where it is small, so that starting the threads is not what is
+// measured. As wide as the kernels themselves read, a page ahead. Lost: 64-bit words, which are as fast on 2 cores of Zen 4
+// and half as fast on 16 of Emerald Rapids.
 double read_pass(CpuDevice& device, std::span<const std::byte> mapped) {
+  constexpr std::int64_t kLine = 64;
   std::atomic<std::uint64_t> sink = 0;
-  const auto bytes = static_cast<std::int64_t>(mapped.size()) / kReadPart * kReadPart;
+  const auto size = static_cast<std::int64_t>(mapped.size());
+  const std::int64_t part = std::min(kReadPart, std::max(size / kLine * kLine, kLine));
+  const std::int64_t parts = size / part;
+  if (parts == 0) return 0;
+  const std::int64_t reads = std::max(kMinPass / (parts * part), std::int64_t{1}) * parts;
   const auto start = Clock::now();
   device.pool().run([&](int rank) {
     const Region region(device.pool(), rank);
     std::uint64_t sum = 0;
-    region.for_each_chunked(bytes, kReadPart, [&](std::int64_t begin, std::int64_t end) {
-      sum += static_cast<std::uint32_t>(device.kernels().product.read(mapped.data() + begin, end - begin));
+    region.for_each(reads, [&](std::int64_t i) {
+      sum += static_cast<std::uint32_t>(device.kernels().product.read(mapped.data() + i % parts * part, part));
     });
     sink += sum;
   });
-  return static_cast<double>(bytes) / seconds_since(start) * 1e-9;
+  return static_cast<double>(reads * part) / seconds_since(start) * 1e-9;
 }
 
 double read_gbps(CpuDevice& device, std::span<const std::byte> mapped) {
@@ -95,6 +102,11 @@ void PeakSampler::sample() {
     done += static_cast<std::int64_t>(device_.kernels().product.dot_peak(1 << 20, words));
   });
   int8_.push_back(static_cast<double>(done.load()) / seconds_since(start) * 1e-9);
+}
+
+void PeakSampler::forget() {
+  read_.clear();
+  int8_.clear();
 }
 
 double PeakSampler::read_gbps() const {

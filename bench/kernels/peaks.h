@@ -20,6 +20,7 @@ class PeakSampler {
  public:
   PeakSampler(CpuDevice& device, std::span<const std::byte> mapped) : device_(device), mapped_(mapped) {}
   void sample();
+  void forget();  // what was measured so far: the next medians are of what comes
   double read_gbps() const;
   double int8_gops() const;
 

@@ -36,6 +36,7 @@ struct ModelFacts {
   std::int64_t n_params = 0;
   std::int64_t n_active_params = 0;  // that one token uses
   std::uint64_t file_bytes = 0;
+  bool has_vocabulary = false;  // else it works on token ids alone
 };
 
 class Model {

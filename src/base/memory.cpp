@@ -96,6 +96,15 @@ std::optional<std::int64_t> available_memory(const fs::path& root) {
   return available;
 }
 
+std::optional<ResidentMemory> resident_memory(const fs::path& root) {
+  const std::string status = text_of(root / "proc/self/status");
+  const auto total = number_after(status, "VmRSS:");
+  const auto own = number_after(status, "RssAnon:");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 1024;
+  if (!total || !own || *total > kMost || *own > kMost) return std::nullopt;
+  return ResidentMemory{.total = *total * 1024, .own = *own * 1024};
+}
+
 std::string size_text(std::uint64_t bytes) {
   constexpr std::string_view kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);

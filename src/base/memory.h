@@ -13,6 +13,14 @@ namespace conclave {
 // does not say. `root` is for tests: the folder that stands for /.
 std::optional<std::int64_t> available_memory(const std::filesystem::path& root = "/");
 
+// What this process has in memory now.
+struct ResidentMemory {
+  std::int64_t total = 0;  // with the pages of mapped files
+  std::int64_t own = 0;    // without them
+};
+// Nothing where the system does not say.
+std::optional<ResidentMemory> resident_memory(const std::filesystem::path& root = "/");
+
 // 17.28 GiB
 std::string size_text(std::uint64_t bytes);
 

@@ -20,7 +20,8 @@ ModelFacts facts_of(const gguf::File& file, const ModelDescription& model, const
           .top_k = c.experts.rule.top_k,
           .n_params = model.size.n_params,
           .n_active_params = model.size.n_active_params,
-          .file_bytes = file.file_bytes()};
+          .file_bytes = file.file_bytes(),
+          .has_vocabulary = model.tokenizer.kind != TokenizerKind::none};
 }
 
 }  // namespace

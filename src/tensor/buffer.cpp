@@ -19,7 +19,13 @@ void* take(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
   if (bytes >= kPagesFrom) {
     void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return pages == MAP_FAILED ? nullptr : pages;
+    if (pages == MAP_FAILED) return nullptr;
+#ifdef MADV_HUGEPAGE
+    // Rows of activations lie thousands of bytes apart: with small pages each would take an entry of the TLB. A wish, no
+    // more: it does not matter whether the system grants it.
+    ::madvise(pages, size, MADV_HUGEPAGE);
+#endif
+    return pages;
   }
   void* const memory = ::operator new(size, kAlignment, std::nothrow);
   if (memory != nullptr) std::memset(memory, 0, size);

@@ -90,6 +90,7 @@ class Evaluator {
 
   template <class Act>
   Flow in_scope_of(std::shared_ptr<Scope> outer, Act&& act) {
+    runtime_.step(8);
     auto inner = std::make_shared<Scope>();
     inner->outer = std::move(outer);
     const std::shared_ptr<Scope> before = std::exchange(scope_, std::move(inner));

@@ -141,10 +141,11 @@ class JsonWriter {
 
   void line_break(int depth) {
     if (!format_.indent) return;
+    const std::size_t blanks = format_.indent->size() * static_cast<std::size_t>(depth);  // both are within the limits
+    runtime_.step_bytes(blanks);
+    runtime_.check_length(out_.size() + blanks);
     out_.append("\n", true);
-    runtime_.step_bytes(format_.indent->size() * static_cast<std::size_t>(depth));
     for (int i = 0; i < depth; ++i) out_.append(*format_.indent);
-    runtime_.check_length(out_.size());
   }
 
   void array(const List& list, int depth) {

@@ -220,7 +220,11 @@ class Lexer {
 
   void name() {
     std::size_t to = at_;
-    while (to < view_.size() && is_name_char(view_[to])) ++to;
+    while (to < view_.size() && is_name_char(view_[to])) {
+      const CodePoint c = code_point_at(view_, to);
+      if (is_space(c.value)) break;  // a blank beyond ASCII
+      to += c.bytes;
+    }
     add(TokenKind::name, std::string(view_.substr(at_, to - at_)));
     advance(to);
   }

@@ -50,9 +50,7 @@ void bind_arguments(Runtime& runtime, const Stmt& macro, const Arguments& argume
   bind_named(runtime, macro, arguments, scope);
   for (std::size_t i = arguments.positional.size(); i < macro.params.size(); ++i) {
     const Param& param = macro.params[i];
-    const bool given = std::any_of(scope.names.begin(), scope.names.end(),
-                                   [&](const auto& known) { return known.first == param.name; });
-    if (given) continue;
+    if (scope.names.count(param.name) > 0) continue;
     scope.set(param.name, param.fallback != nullptr
                               ? value_of(*param.fallback)
                               : undefined(fmt::format("the parameter '{}' was not given", printable(param.name))));

@@ -212,7 +212,10 @@ Value item_of(Runtime& runtime, const Value& value, const Value& key) {
   if (const Dict* const dict = value.dict(); dict != nullptr && !unhashable) {
     if (const Value* const found = dict->find(runtime, key)) return *found;
   }
-  if (const Text* const name = key.text()) return attribute_of(runtime, value, std::string(name->view()));
+  if (const Text* const name = key.text()) {
+    runtime.step_bytes(name->size());
+    return attribute_of(runtime, value, std::string(name->view()));
+  }
   if (const auto index = key.integer(); index && (value.list() != nullptr || value.text() != nullptr)) {
     const auto n = static_cast<std::int64_t>(length_of(runtime, value).value_or(0));
     const std::int64_t at = *index < 0 ? *index + n : *index;

@@ -6,20 +6,10 @@ namespace conclave::jinja {
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
-    for (const auto& [known, value] : scope->names) {
-      if (known == name) return &value;
-    }
+    const auto found = scope->names.find(name);
+    if (found != scope->names.end()) return &found->second;
   }
   return nullptr;
-}
-
-void Scope::set(std::string_view name, Value value) {
-  for (auto& [known, old] : names) {
-    if (known != name) continue;
-    old = std::move(value);
-    return;
-  }
-  names.emplace_back(name, std::move(value));
 }
 
 void Runtime::step(std::uint64_t n) {
@@ -33,12 +23,13 @@ void Runtime::check_length(std::size_t bytes) const {
 
 Value Runtime::text(Text text) {
   check_length(text.size());
+  step(3);
   step_bytes(text.size());
   return std::make_shared<const Text>(std::move(text));
 }
 
 List* Runtime::sequence(std::vector<Value> items, bool is_tuple) {
-  step(1 + items.size());
+  step(2 + 2 * items.size());
   lists_.push_back({std::move(items), is_tuple});
   return &lists_.back();
 }
@@ -66,7 +57,7 @@ Bound* Runtime::bound(Value self, std::string name) {
 }
 
 Loop* Runtime::loop(std::vector<Value> items) {
-  step(1 + items.size());
+  step(2 + 2 * items.size());
   loops_.emplace_back().items = std::move(items);
   return &loops_.back();
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,11 +21,11 @@ namespace conclave::jinja {
 
 // The names of one block. Macros keep the scope they were written in.
 struct Scope {
-  std::vector<std::pair<std::string_view, Value>> names;  // few: searched one by one
+  std::unordered_map<std::string_view, Value> names;  // the tree or the context own the texts
   std::shared_ptr<Scope> outer;
 
   const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  void set(std::string_view name, Value value) { names.insert_or_assign(name, std::move(value)); }
 };
 
 struct Macro {
@@ -42,7 +43,7 @@ class Runtime {
   std::optional<std::tm> now;
 
   // Work of `n` units is about to be done. Everything that takes time or memory comes through here, so this is what
-  // bounds both.
+  // bounds both: a unit is no more than some 50 bytes that stay.
   void step(std::uint64_t n = 1);
   // The work of reading or making that many bytes.
   void step_bytes(std::size_t bytes) { step(1 + bytes / kBytesPerStep); }

@@ -12,7 +12,8 @@ Value trim(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto args = arguments.bind("trim", {"chars"}, 0);
   const TextPtr text = to_text(runtime, value);
   const bool blanks = args[0] == nullptr || args[0]->is<None>();
-  return runtime.text(stripped(*text, blanks ? nullptr : &text_argument("trim", *args[0]), Sides::both));
+  runtime.step_bytes(text->size() + (blanks ? 0 : text_argument("trim", *args[0]).size()));
+  return runtime.text(stripped(*text, blanks ? nullptr : args[0]->text(), Sides::both));
 }
 
 template <Text (*Convert)(const Text&)>
@@ -68,6 +69,7 @@ Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
   } else {
     const std::int64_t width = std::max<std::int64_t>(integer_or(args[0], 4), 0);
     runtime.check_length(static_cast<std::size_t>(width));
+    runtime.step_bytes(static_cast<std::size_t>(width));
     step.append(std::string(static_cast<std::size_t>(width), ' '), true);
   }
   const bool first = truth_or(args[1], false);
@@ -125,6 +127,7 @@ Value tojson(Runtime& runtime, const Value& value, const Arguments& arguments) {
     } else {
       const std::int64_t width = std::max<std::int64_t>(integer_or(args[1], 0), 0);
       runtime.check_length(static_cast<std::size_t>(width));
+      runtime.step_bytes(static_cast<std::size_t>(width));
       json.indent = Text(std::string(static_cast<std::size_t>(width), ' '), true);
     }
   }
@@ -168,7 +171,7 @@ std::optional<std::int64_t> truncated(double value) {
   return static_cast<std::int64_t>(value);
 }
 
-Value to_int(Runtime&, const Value& value, const Arguments& arguments) {
+Value to_int(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto args = arguments.bind("int", {"default", "base"}, 0);
   const Value fallback = args[0] != nullptr ? *args[0] : Value(std::int64_t{0});
   const std::int64_t base = integer_or(args[1], 10);
@@ -176,6 +179,7 @@ Value to_int(Runtime&, const Value& value, const Arguments& arguments) {
   std::optional<std::int64_t> result = value.integer();
   if (const auto* const real = value.get<double>()) result = truncated(*real);
   if (const Text* const text = value.text()) {
+    runtime.step_bytes(text->size());
     const Text bare = stripped(*text, nullptr, Sides::both);
     result = parse_integer(bare.view(), base);
     if (!result) {
@@ -185,10 +189,13 @@ Value to_int(Runtime&, const Value& value, const Arguments& arguments) {
   return result ? Value(*result) : fallback;
 }
 
-Value to_float(Runtime&, const Value& value, const Arguments& arguments) {
+Value to_float(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto args = arguments.bind("float", {"default"}, 0);
   std::optional<double> result = value.number();
-  if (const Text* const text = value.text()) result = parse_real(stripped(*text, nullptr, Sides::both).view());
+  if (const Text* const text = value.text()) {
+    runtime.step_bytes(text->size());
+    result = parse_real(stripped(*text, nullptr, Sides::both).view());
+  }
   return result ? Value(*result) : args[0] != nullptr ? *args[0] : Value(0.0);
 }
 

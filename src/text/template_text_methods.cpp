@@ -22,6 +22,7 @@ Value text_list(Runtime& runtime, const Text& text, const Parts& parts) {
 // all). In order of position.
 std::vector<std::size_t> positions(std::string_view text, std::string_view what, std::int64_t limit, bool from_right) {
   std::vector<std::size_t> found;
+  if (what.size() > text.size()) return found;
   const std::string backward_text = from_right ? std::string(text.rbegin(), text.rend()) : std::string();
   const std::string backward_what(what.rbegin(), what.rend());
   const std::string_view in = from_right ? std::string_view(backward_text) : text;
@@ -106,7 +107,8 @@ Value partition(Runtime& runtime, const Text& text, const Arguments& arguments, 
 Value strip(Runtime& runtime, const Text& text, const Arguments& arguments, Sides sides) {
   const auto args = arguments.bind("strip", {"chars"}, 0);
   const bool blanks = args[0] == nullptr || args[0]->is<None>();
-  return runtime.text(stripped(text, blanks ? nullptr : &text_argument("strip", *args[0]), sides));
+  if (!blanks) runtime.step_bytes(text_argument("strip", *args[0]).size());
+  return runtime.text(stripped(text, blanks ? nullptr : args[0]->text(), sides));
 }
 
 Value starts_or_ends(const Text& text, const Arguments& arguments, bool starts) {
@@ -187,8 +189,10 @@ Value padded(Runtime& runtime, const Text& text, const Arguments& arguments, std
   const Text blank(" ", true);
   const Text& fill = args[1] == nullptr ? blank : text_argument(name, *args[1]);
   const auto n = static_cast<std::int64_t>(count_code_points(text.view()));
+  if (count_code_points(fill.view().substr(0, 5)) != 1) wrong("{} wants one character to fill with", name);
   if (width <= n) return runtime.text(text);
   runtime.check_length(static_cast<std::size_t>(width));
+  runtime.step_bytes(static_cast<std::size_t>(width));
   Text padding;
   for (std::int64_t i = n; i < width; ++i) padding.append(fill);
   Text out = name == "rjust" ? padding : text;

@@ -65,7 +65,7 @@ const Value* Dict::find(Runtime& runtime, const Value& key) const {
 }
 
 void Dict::set(Runtime& runtime, const Value& key, const Value& value) {
-  runtime.step(4);
+  runtime.step(8);
   const auto [at, is_new] = index_.emplace(key_of(runtime, key), items.size());
   if (is_new) {
     items.emplace_back(key, value);

@@ -35,6 +35,17 @@ TEST_F(MemoryTest, IsWhatTheSystemSays) {
   EXPECT_EQ(available_memory(root_), 100 * kMiB);
 }
 
+TEST_F(MemoryTest, ResidentMemoryIsWhatTheSystemSays) {
+  EXPECT_FALSE(resident_memory(root_));
+  write("proc/self/status", "Name:\tx\nVmRSS:\t  3072 kB\n");
+  EXPECT_FALSE(resident_memory(root_));
+  write("proc/self/status", "Name:\tx\nVmRSS:\t  3072 kB\nRssAnon:\t  1024 kB\nRssFile:\t 2048 kB\n");
+  const auto resident = resident_memory(root_);
+  ASSERT_TRUE(resident);
+  EXPECT_EQ(resident->total, 3 * kMiB);
+  EXPECT_EQ(resident->own, kMiB);
+}
+
 TEST_F(MemoryTest, IsHeldToTheCgroupAndThoseAboveIt) {
   write("proc/meminfo", "MemAvailable:     1024000 kB\n");
   write("proc/self/cgroup", "0::/a/b\n");

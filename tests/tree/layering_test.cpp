@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
     {"text", {"base"}},
-    {"sample", {"base", "tensor"}},
+    {"sample", {"base", "tensor", "conclave"}},
     {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
     {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "conclave"}},
     {"terminal", {"base"}},

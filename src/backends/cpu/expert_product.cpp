@@ -48,6 +48,7 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
       owner_at_(shared_.add<std::int64_t>(lists_->may_repeat_outputs() ? lists_->n_outputs() : 0)),
       tile_rows_at_(local_.add(1, tile_rows_.bytes())),
       to_at_(local_.add<std::int64_t>(TileRows::kMaxRows)),
+      rows_at_(local_.add<std::byte*>(TileRows::kMaxRows)),
       first_at_(local_.add<float>(result_floats(kernels))),
       second_at_(local_.add<float>(spec.up.defined() ? result_floats(kernels) : 0)) {}
 
@@ -116,10 +117,13 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
   const auto* owner = scratch_at<std::int64_t>(run.shared, owner_at_);
   TileRows rows = this->rows(run);
   auto* to = scratch_at<std::int64_t>(run.local, to_at_);
+  auto* row_at = scratch_at<std::byte*>(run.local, rows_at_);
   for (std::int64_t i = item.first_slot; i < item.end_slot; ++i) {
     const RowSlot slot = lists_->slot(item.list, i);
     if (slot.from < 0 || (lists_->may_repeat_outputs() && owner[slot.to] != slot_key(item.list, i))) continue;
     to[rows.size()] = slot.to;
+    const Tensor out = flat_row(spec_.out, slot.to);
+    row_at[rows.size()] = out.buffer->host() + out.byte_offset;
     rows.add(slot.from);
   }
   if (rows.size() == 0) return;
@@ -149,7 +153,7 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
         float* values = first + kTileColumns * r;
         const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
         if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, here);
-        store(flat_row(spec_.out, to[r]), n + at, here, values);
+        store(row_at[r], n + at, here, values);
       }
     }
   }
@@ -160,13 +164,14 @@ std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
   return strips ? TileRows::kMaxTiles * kTileColumns : kTileColumns;
 }
 
-void ExpertProduct::store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const {
+void ExpertProduct::store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const {
   for (std::int64_t n = 0; n < count && spec_.bias.defined(); ++n) values[n] += load(spec_.bias, {first + n});
-  std::byte* to = row.buffer->host() + row.byte_offset + first * row.stride(0);
-  if (row.dtype == DType::f32) {
-    std::memcpy(to, values, static_cast<std::size_t>(count) * sizeof(float));
+  const Tensor& out = spec_.out;
+  std::byte* to = row + first * out.stride(out.rank - 1);
+  if (out.dtype == DType::f32 && count == kTileColumns) {
+    std::memcpy(to, values, kTileColumns * sizeof(float));  // of a size known here: moves, not a call
   } else {
-    kernels_.row.store(row.dtype, values, to, count);
+    kernels_.row.store(out.dtype, values, to, count);
   }
 }
 

@@ -60,7 +60,8 @@ class ExpertProduct {
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
   // The columns that these rows take at a time.
   std::int64_t columns_at_once(const TileRows& rows) const;
-  void store(const Tensor& row, std::int64_t first, std::int64_t count, float* values) const;
+  // `count` results of a tile, from column `first` on, to the row of `out` that starts at `row`.
+  void store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const;
 
   ProductSpec spec_;
   std::unique_ptr<RowLists> lists_;
@@ -75,7 +76,8 @@ class ExpertProduct {
   std::int64_t owner_at_;   // [n_outputs]: the slot that writes it
   ScratchLayout local_;
   std::int64_t tile_rows_at_;
-  std::int64_t to_at_;
+  std::int64_t to_at_;      // [rows]: indices of the output rows
+  std::int64_t rows_at_;    // [rows]: where they are
   std::int64_t first_at_;   // [tiles][rows][16]: the product, or gate's
   std::int64_t second_at_;  // up's
 };

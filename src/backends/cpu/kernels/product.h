@@ -162,7 +162,8 @@ struct Product {
     for (int r = 0; r < M; ++r) V::store(out + kTileColumns * r, y[r]);
   }
 
-  // Calls visit<M>(first row) for all rows, V::kMaxRows at a time, then the rest.
+  // Calls visit<M>(first row) for all rows, V::kMaxRows at a time, then the rest. One to three rows alone would wait for
+  // their own sums: they share with the last full turn.
   template <int M, class Visit>
   [[gnu::always_inline]] static inline void rest_of_rows(std::int64_t first, std::int64_t left, Visit&& visit) {
     if constexpr (M > 0) {
@@ -176,7 +177,17 @@ struct Product {
   template <class Visit>
   [[gnu::always_inline]] static inline void for_rows(std::int64_t n_rows, Visit&& visit) {
     std::int64_t r = 0;
-    for (; r + V::kMaxRows <= n_rows; r += V::kMaxRows) visit.template operator()<V::kMaxRows>(r);
+    for (; r + V::kMaxRows <= n_rows; r += V::kMaxRows) {
+      if constexpr (V::kMaxRows > 6) {
+        const std::int64_t left = n_rows - r - V::kMaxRows;
+        if (left > 0 && left < 4) {
+          visit.template operator()<V::kMaxRows - 3>(r);
+          r += V::kMaxRows - 3;
+          break;
+        }
+      }
+      visit.template operator()<V::kMaxRows>(r);
+    }
     rest_of_rows<V::kMaxRows - 1>(r, n_rows - r, visit);
   }
 

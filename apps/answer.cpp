@@ -1,0 +1,81 @@
+#include "answer.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/fail.h"
+#include "base/utf8.h"
+
+namespace conclave {
+namespace {
+
+// U+FFFD for each control character but line break and tab.
+std::string without_controls(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Character c = first_character(text);
+    const std::size_t length = c.length == 0 ? 1 : c.length;
+    const bool control =
+        c.length != 0 && ((c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7F && c.code < 0xA0));
+    out += control ? std::string_view("\xEF\xBF\xBD") : text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+}  // namespace
+
+AnswerOutput::AnswerOutput() : on_terminal_(::isatty(STDOUT_FILENO) == 1) {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+bool AnswerOutput::write(std::string_view text) {
+  if (text.empty() || !open_) return open_;
+  at_line_start_ = text.ends_with('\n');
+  const std::string shown = on_terminal_ ? without_controls(text) : std::string(text);
+  if (std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size() && std::fflush(stdout) == 0) return true;
+  if (errno != EPIPE) fail(ErrorCode::io, "cannot write the output: {}", std::strerror(errno));
+  open_ = false;
+  return false;
+}
+
+void AnswerOutput::end_line() {
+  if (!at_line_start_) write("\n");
+}
+
+std::function<bool(std::int64_t, std::int64_t)> prompt_hook(ProgressBar& bar, const InterruptGuard& interrupt) {
+  return [&](std::int64_t done, std::int64_t total) {
+    if (done == total) {
+      bar.clear();
+    } else {
+      bar.show(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
+    }
+    return interrupt.signal() == 0;
+  };
+}
+
+std::string_view name_of(StopReason reason) {
+  switch (reason) {
+    case StopReason::end:
+      return "end";
+    case StopReason::length:
+      return "length";
+    case StopReason::context:
+      return "context";
+    case StopReason::hook:
+      return "interrupted";
+  }
+  return "";
+}
+
+std::string summary(const Generation& g, std::uint64_t seed) {
+  std::string cached = g.n_cached > 0 ? fmt::format(" ({} cached)", g.n_cached) : "";
+  return fmt::format("prompt: {} tokens{}, {:.1f} tokens/s; answer: {} tokens, {:.1f} tokens/s; seed {}", g.n_prompt,
+                     cached, g.prompt_speed(), g.tokens.size(), g.step_speed(), seed);
+}
+
+}  // namespace conclave

@@ -1,0 +1,244 @@
+#include "route.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file_output.h"
+#include "base/file_text.h"
+#include "base/mapped_file.h"
+#include "conclave/session.h"
+#include "engine/loaded_model.h"
+#include "engine/vocabulary_reader.h"
+#include "kv_type.h"
+#include "report/heat_html.h"
+#include "report/heat_png.h"
+#include "report/heat_terminal.h"
+#include "report/trace_jsonl.h"
+#include "routing_recorder.h"
+#include "sample/sampler.h"
+#include "token_list.h"
+
+namespace conclave {
+namespace {
+
+struct RouteOptions {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  std::optional<std::string> tokens;
+  std::int64_t n_generated = 0;
+  std::vector<std::string> outputs;
+  ModelOptions device;
+  SessionOptions session;
+};
+
+enum class OutputKind { jsonl, png, html };
+
+std::optional<OutputKind> kind_of(const std::string& path) {
+  const std::array<std::pair<std::string_view, OutputKind>, 4> endings = {{{".jsonl", OutputKind::jsonl},
+                                                                           {".png", OutputKind::png},
+                                                                           {".html", OutputKind::html},
+                                                                           {".htm", OutputKind::html}}};
+  for (const auto& [ending, kind] : endings) {
+    if (path.size() > ending.size() && path.ends_with(ending)) return kind;
+  }
+  return std::nullopt;
+}
+
+std::string read_text(const std::string& path) {
+  const MappedFile file = MappedFile::open(path);
+  if (file.size() > kMaxTextBytes) {
+    fail(ErrorCode::invalid_argument, "{}: the text is longer than {} bytes", file.shown_path(), kMaxTextBytes);
+  }
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  text.resize(file.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  if (text.ends_with('\n')) text.pop_back();  // the file's, not the text's
+  return text;
+}
+
+// A file may have no vocabulary: then the ids are all there is.
+std::optional<Tokenizer> tokenizer_of(const Model& model) {
+  std::optional<Vocabulary> vocabulary = read_vocabulary(model.impl().file);
+  if (!vocabulary) return std::nullopt;
+  return Tokenizer(std::move(*vocabulary));
+}
+
+std::vector<std::int32_t> prompt_of(const RouteOptions& options, const std::optional<Tokenizer>& tokenizer) {
+  std::vector<std::int32_t> ids;
+  if (options.tokens) {
+    ids = *parse_token_list(*options.tokens);
+  } else if (tokenizer) {
+    const std::string text = options.prompt ? *options.prompt : read_text(options.prompt_file);
+    if (!text.empty()) ids = tokenizer->encode(text, {.add_special = true});
+  } else {
+    fail(ErrorCode::invalid_argument, "{}: the file has no vocabulary: give the prompt as --tokens",
+         printable(options.model));
+  }
+  if (ids.empty()) fail(ErrorCode::invalid_argument, "the prompt is empty");
+  return ids;
+}
+
+RoutingTrace trace_of(const RouteOptions& options, const Model& model, const std::optional<Tokenizer>& tokenizer,
+                      const std::vector<std::int32_t>& prompt) {
+  const ModelFacts& facts = model.facts();
+  SessionOptions sizes = options.session;
+  const auto wanted = static_cast<std::int64_t>(prompt.size()) + options.n_generated;
+  if (sizes.context == 0) sizes.context = wanted;
+  if (sizes.context < wanted) {
+    fail(ErrorCode::invalid_argument, "the context is too small: {} tokens of the prompt and {} more do not fit in {}",
+         prompt.size(), options.n_generated, sizes.context);
+  }
+  sizes.trace_routing = true;
+  Session session(model, sizes);
+  const SequenceId sequence = session.create();
+
+  RoutingRecorder recorder(facts.n_layers);
+  Sampler sampler({.temperature = 0}, facts.n_vocab);
+  std::int32_t next = 0;
+  const StepHooks hooks{.logits = [&](const LogitRow& row) { next = sampler.next(row.logits); },
+                        .routing = [&](const RoutingRow& row) { recorder.add(row); }};
+  RoutingTrace trace{
+      .model = facts.name.empty() ? std::filesystem::path(options.model).filename().string() : facts.name,
+      .architecture = facts.architecture,
+      .n_layers = facts.n_layers,
+      .n_experts = facts.n_experts,
+      .top_k = facts.top_k};
+  const auto extend = [&](std::span<const std::int32_t> ids, LogitRows logits) {
+    const StepInput input{.sequence = sequence, .tokens = ids, .logits = logits};
+    session.step({&input, 1}, hooks);
+    for (const std::int32_t id : ids) {
+      const bool known = tokenizer && id < tokenizer->size();
+      trace.tokens.push_back({.id = id, .text = known ? std::string(tokenizer->piece(id)) : std::string{}});
+    }
+  };
+  extend(prompt, options.n_generated > 0 ? LogitRows::last : LogitRows::none);
+  for (std::int64_t i = 0; i < options.n_generated; ++i) {
+    if (tokenizer && next < tokenizer->size() && tokenizer->is_end(next)) break;
+    const std::int32_t id = next;
+    extend({&id, 1}, i + 1 < options.n_generated ? LogitRows::last : LogitRows::none);
+  }
+  recorder.finish(trace);
+  validate(trace);
+  return trace;
+}
+
+void write(FileOutput& file, std::string_view text) {
+  file.write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void write_report(FileOutput& file, OutputKind kind, const RoutingTrace& trace, const RoutingStats& stats) {
+  switch (kind) {
+    case OutputKind::jsonl:
+      return write_trace_jsonl(trace, stats, [&](std::string_view line) { write(file, line); });
+    case OutputKind::png:
+      return write(file, heat_png(trace, stats));
+    case OutputKind::html:
+      return write(file, heat_html(trace, stats));
+  }
+}
+
+// What the heat map cannot show: the numbers of each layer, and who was left out.
+std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, int columns) {
+  std::string out = fmt::format("{:>5}{:>10}{:>14}{:>10}{:>9}  {}\n", "layer", "max/mean", "entropy, bits", "evenness",
+                                "busiest", "never used");
+  for (std::int64_t l = 0; l < trace.n_layers; ++l) {
+    const LayerStats& s = stats.layers[static_cast<std::size_t>(l)];
+    std::string line = fmt::format("{:>5}{:>10.2f}{:>14.2f}{:>10.3f}{:>9}  {}", trace.layer_number(l), s.imbalance,
+                                   s.entropy, s.evenness, s.busiest, s.unused.size());
+    if (!s.unused.empty()) line += ": " + range_text(s.unused);
+    if (const auto room = static_cast<std::size_t>(std::max(columns, 72)); line.size() > room) {
+      line.resize(line.rfind(',', room - 5) + 1);
+      line += " ...";
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+int route(const RouteOptions& options) {
+  // -m is required: where a program has a model to fall back on, this is the line that asks for it.
+  const Model model = Model::open(options.model, options.device);
+  const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
+  const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
+  // A name that cannot be written is told before the work. Nothing is left open meanwhile: Ctrl-C leaves no file behind.
+  for (const std::string& path : options.outputs) FileOutput{path};
+
+  const RoutingTrace trace = trace_of(options, model, tokenizer, prompt);
+  const RoutingStats stats = routing_stats(trace);
+  std::vector<FileOutput> files;  // all of them whole before the first gets its name
+  files.reserve(options.outputs.size());
+  for (const std::string& path : options.outputs) {
+    write_report(files.emplace_back(path), *kind_of(path), trace, stats);
+    files.back().close();
+  }
+  for (FileOutput& file : files) file.commit();
+  if (files.empty()) {
+    const TerminalStyle style = terminal_style(STDOUT_FILENO);
+    print(heat_text(trace, stats, style) + "\n" + layer_table(trace, stats, style.columns));
+  } else {
+    std::string said = fmt::format("{}\n{}\n", facts_text(trace), summary_text(trace, stats));
+    for (const FileOutput& file : files) said += fmt::format("wrote {}\n", file.shown_path());
+    print(said);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_route(CLI::App& app, Command& chosen) {
+  CLI::App* command = app.add_subcommand("route", "show which experts serve which tokens of a text");
+  command->footer(
+      "Without --out, a heat map of every expert's load and a table of the layers. With it, files by their ending:\n"
+      "  .jsonl   every token with its experts and their weights in every layer, then the numbers of each layer\n"
+      "  .png     the heat map as a picture\n"
+      "  .html    the heat map, the table, and the text with the experts of each token, as one page\n\n"
+      "max/mean is the load of the busiest expert over an even share; evenness is the entropy of the loads over the "
+      "most\n"
+      "it could be, so 1 is even. A short text cannot touch every expert.\n\n"
+      "Examples:\n"
+      "  conclave route -m model.gguf -p 'Once upon a time'\n"
+      "  conclave route -m model.gguf -f story.txt --out heat.html --out trace.jsonl\n"
+      "  conclave route -m model.gguf --tokens 1,2,3 -n 32 --out heat.png");
+  const auto options = std::make_shared<RouteOptions>();
+  command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part")
+      ->required()
+      ->type_name("FILE");
+  CLI::Option_group* prompts = command->add_option_group("prompt", "one of these");
+  prompts->add_option("-p,--prompt", options->prompt, "the text")->type_name("TEXT");
+  prompts->add_option("-f,--file", options->prompt_file, "a file with the text")->type_name("FILE");
+  prompts->add_option("--tokens", options->tokens, "token ids instead of a text, for example 1,2,3")
+      ->check(token_list())
+      ->type_name("IDS");
+  prompts->require_option(1);
+  command->add_option("-n", options->n_generated, "tokens to generate after it, each the likeliest one (0)")
+      ->check(CLI::Range(0, 1 << 24))
+      ->type_name("N");
+  command->add_option("-o,--out", options->outputs, "a file to write: .jsonl, .png or .html; may be repeated")
+      ->check(CLI::Validator(
+          [](const std::string& path) {
+            return kind_of(path) ? std::string{} : "'" + path + "' does not end in .jsonl, .png or .html";
+          },
+          ""))
+      ->type_name("FILE")
+      ->allow_extra_args(false);  // one name after each --out
+  command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
+  command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  add_kv_option(*command, options->session.kv_type, "f16");
+  command->callback([options, &chosen] { chosen = [options] { return route(*options); }; });
+}
+
+}  // namespace conclave

@@ -1,0 +1,90 @@
+#include "bench/model/same_bits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/fail.h"
+#include "bench/model/workload.h"
+
+namespace conclave::bench {
+namespace {
+
+constexpr std::int64_t kTokens = 4;        // of each sequence
+constexpr std::int64_t kMostCompared = 8;  // sequences: each is run alone, too
+
+using Rows = std::vector<std::vector<float>>;  // [n_sequences * kTokens][n_vocab]
+
+// Compares the rows of a step whose tokens start at `first` in each sequence.
+class Comparison {
+ public:
+  explicit Comparison(const Rows& expected) : expected_(expected) {}
+
+  StepHooks hooks(std::int64_t first, std::string_view how) {
+    return {.logits = [this, first, how](const LogitRow& row) {
+      const std::size_t at = row.input * kTokens + static_cast<std::size_t>(first) + row.token;
+      if (at >= expected_.size() || !wrong_.empty()) return;
+      const std::string what = difference(row.logits, expected_[at]);
+      if (what.empty()) return;
+      wrong_ = fmt::format("token {} of sequence {}, {}: {}", static_cast<std::size_t>(first) + row.token, row.input,
+                           how, what);
+    }};
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const Rows& expected_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string difference(std::span<const float> row, std::span<const float> expected) {
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (!std::isfinite(row[i])) return fmt::format("logit {} is {}", i, row[i]);
+    if (std::memcmp(&row[i], &expected[i], sizeof(float)) == 0) continue;
+    return fmt::format("logit {} is {}, and {} when the same tokens ran before", i, row[i], expected[i]);
+  }
+  return {};
+}
+
+std::string check_same_bits(const Model& model, std::int64_t batch, const SessionOptions& options) {
+  SessionOptions sizes = options;
+  sizes.context = kTokens;
+  sizes.max_sequences = batch;
+  sizes.logit_rows = 0;
+  Session session(model, sizes);
+  const std::int64_t compared = std::min(batch, kMostCompared);
+  const TokenLists tokens = random_tokens(batch, kTokens, model.facts().n_vocab);
+
+  Rows alone;
+  const StepHooks keep{
+      .logits = [&](const LogitRow& row) { alone.emplace_back(row.logits.begin(), row.logits.end()); }};
+  for (std::int64_t i = 0; i < compared; ++i) {
+    const Workload work{.kind = WorkKind::decode, .tokens = kTokens};
+    run_workload(session, work, {tokens[static_cast<std::size_t>(i)]}, {.step = keep, .last = keep});
+  }
+  for (const std::vector<float>& row : alone) {
+    if (const std::string wrong = difference(row, row); !wrong.empty()) return wrong;
+  }
+
+  Comparison comparison(alone);
+  std::vector<SequenceId> ids;
+  std::vector<StepInput> inputs(static_cast<std::size_t>(batch));
+  for (std::int64_t i = 0; i < batch; ++i) ids.push_back(session.create());
+  for (std::int64_t step = 0; step < kTokens; ++step) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = {.sequence = ids[i],
+                   .tokens = std::span<const std::int32_t>(tokens[i]).subspan(static_cast<std::size_t>(step), 1)};
+    }
+    session.step(inputs, comparison.hooks(step, "in a batch"));
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    session.cut(ids[i], 0);
+    inputs[i] = {.sequence = ids[i], .tokens = tokens[i], .logits = LogitRows::all};
+  }
+  session.step(std::span(inputs).first(static_cast<std::size_t>(compared)), comparison.hooks(0, "all at once"));
+  return comparison.wrong();
+}
+
+}  // namespace conclave::bench

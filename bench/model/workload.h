@@ -1,0 +1,49 @@
+// What is timed: tokens drawn at random from the vocabulary, run through a model from an empty context.
+//
+//   prefill   one sequence gets all its tokens in one step; the logits of the last one come out
+//   decode    `batch` sequences, each with tokens of its own, get one token in each step; the logits of all come out
+//
+// Tokens are the same in every run: sequence i has the same ones in every batch. What a token is does not depend on the
+// logits before it, so that a run can be repeated exactly and its routing is known before it is timed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "conclave/session.h"
+
+namespace conclave::bench {
+
+enum class WorkKind { prefill, decode };
+
+constexpr std::string_view name(WorkKind kind) {
+  return kind == WorkKind::prefill ? "prefill" : "decode";
+}
+
+struct Workload {
+  WorkKind kind = WorkKind::decode;
+  std::int64_t tokens = 0;  // of each sequence; at least 1
+  std::int64_t batch = 1;   // sequences; of a prefill, 1
+
+  std::int64_t total() const { return tokens * batch; }
+  std::int64_t steps() const { return kind == WorkKind::prefill ? 1 : tokens; }
+};
+
+using TokenLists = std::vector<std::vector<std::int32_t>>;  // [n_sequences][n_tokens]
+
+TokenLists random_tokens(std::int64_t n_sequences, std::int64_t n_tokens, std::int64_t n_vocab);
+
+// What happens around a run; each may be empty.
+struct RunHooks {
+  StepHooks step;                                   // of every step but the last one
+  StepHooks last;                                   // of the last step
+  std::function<void(double seconds)> between;      // before each step, the clock stopped: what it shows so far
+  std::function<void(std::int64_t step)> starting;  // before each step, its number
+};
+
+// Runs the workload in sequences that are made for it and dropped; gives the seconds its steps took.
+double run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
+
+}  // namespace conclave::bench

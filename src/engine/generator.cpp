@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <chrono>
+
+#include "base/fail.h"
+#include "conclave/generate.h"
+#include "sample/sampler.h"
+
+namespace conclave {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double speed(std::int64_t count, double seconds) {
+  return count > 0 && seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+}
+
+void check_prompt(std::span<const std::int32_t> prompt, const Session& session) {
+  if (prompt.empty()) fail(ErrorCode::invalid_argument, "the prompt has no tokens");
+  if (static_cast<std::int64_t>(prompt.size()) > session.context()) {
+    fail(ErrorCode::invalid_argument, "the prompt has {} tokens, the context holds {}", prompt.size(),
+         session.context());
+  }
+}
+
+}  // namespace
+
+double Generation::prompt_speed() const {
+  return speed(n_computed, prompt_seconds);
+}
+double Generation::step_speed() const {
+  return speed(n_steps, step_seconds);
+}
+
+Generator::Generator(Session& session) : session_(session), sequence_(session.create()) {}
+
+Generator::~Generator() {
+  session_.drop(sequence_);
+}
+
+// The logits of the last of `tokens`; none where a hook stopped before it. (Where it throws, the sequence may have more
+// tokens than cached_ knows of: the next prompt cuts them off.)
+std::span<const float> Generator::feed(std::span<const std::int32_t> tokens, const GenerateHooks& hooks,
+                                       bool& stopped) {
+  std::span<const float> logits;
+  StepHooks step{.logits = [&](const LogitRow& row) { logits = row.logits; }};
+  if (hooks.prompt) {
+    step.progress = [&](std::int64_t done, std::int64_t total) {
+      stopped = !hooks.prompt(done, total);
+      return !stopped;
+    };
+  }
+  const StepInput input{.sequence = sequence_, .tokens = tokens};
+  session_.step({&input, 1}, step);
+  const auto length = static_cast<std::size_t>(session_.length(sequence_));
+  cached_.insert(cached_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length - cached_.size()));
+  return logits;
+}
+
+Generation Generator::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                               const GenerateHooks& hooks) {
+  check_prompt(prompt, session_);
+  Sampler sampler(options.sampling, session_.model().facts().n_vocab);
+  for (const std::int32_t id : prompt) sampler.accept(id);
+
+  // The last token is computed in any case: its logits are wanted.
+  const auto same = std::mismatch(prompt.begin(), prompt.end() - 1, cached_.begin(), cached_.end()).first;
+  Generation out{.n_prompt = static_cast<std::int64_t>(prompt.size()), .n_cached = same - prompt.begin()};
+  session_.cut(sequence_, out.n_cached);
+  cached_.resize(static_cast<std::size_t>(out.n_cached));
+
+  const auto stop = [&](StopReason reason) {
+    out.stop = reason;
+    return out;
+  };
+  bool stopped = false;
+  const Stopwatch prompt_time;
+  std::span<const float> logits = feed(prompt.subspan(static_cast<std::size_t>(out.n_cached)), hooks, stopped);
+  out.prompt_seconds = prompt_time.seconds();
+  out.n_computed = session_.length(sequence_) - out.n_cached;
+  if (stopped) return stop(StopReason::hook);
+  if (options.max_tokens && *options.max_tokens <= 0) return stop(StopReason::length);
+
+  const Stopwatch step_time;
+  for (;;) {
+    const std::int32_t id = sampler.next(logits);
+    if (std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end()) {
+      return stop(StopReason::end);
+    }
+    sampler.accept(id);
+    out.tokens.push_back(id);
+    if (hooks.token && !hooks.token(id)) return stop(StopReason::hook);
+    if (static_cast<std::int64_t>(out.tokens.size()) == options.max_tokens) return stop(StopReason::length);
+    if (session_.length(sequence_) == session_.context()) return stop(StopReason::context);
+    logits = feed({&id, 1}, {}, stopped);
+    ++out.n_steps;
+    out.step_seconds = step_time.seconds();
+  }
+}
+
+}  // namespace conclave
