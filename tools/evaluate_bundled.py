@@ -8,8 +8,8 @@ Needs NumPy. `conclave quantize` makes each format from the master, `conclave lo
 engine with the format's own kernels. Prints the tables of models/README.md.
 
 An answer counts when greedy decoding would give it exactly: given the prompt and the answer's tokens so far, the most
-likely token is the answer's next one, and after the last of them an end or a new line. Half of a task's questions are
-asked in plain text and half as a chat. No question and no held-out text was in the training data (tools/train/tasks.py
+likely token is the answer's next one, up to the end of the line or of the turn. Half of a task's questions are asked in
+plain text and half as a chat. No question and no held-out text was in the training data (tools/train/tasks.py
 says how they are kept apart).
 """
 
@@ -58,18 +58,16 @@ class Question:
             segments = corpus.chat_turn(0, "Tell me a story.", context.rstrip()) if context else []
             segments = segments + corpus.chat_turn(0, question, "")[:6]
         else:
-            segments, answer = [(f"{context}Q: {question}\nA:", 0, False)], " " + answer
+            segments = [(f"{context}Q: {question}\nA:", 0, False)]
         self.prompt = [i for text, _, _ in segments for i in tokenizer.encode(text)]
-        self.answer = tokenizer.encode(answer)
-        self.tokenizer = tokenizer
+        if chat:
+            self.answer = tokenizer.encode(answer) + tokenizer.encode(corpus.IM_END)
+        else:
+            self.answer = tokenizer.encode(f" {answer}\n")
 
     def is_answered(self, engine):
-        ids = self.prompt + self.answer
-        said = engine.logits(ids)[len(self.prompt) - 1 :].argmax(1).tolist()
-        if said[:-1] != self.answer:
-            return False
-        end = self.tokenizer.decode(said[-1:])
-        return end in self.tokenizer.specials or end.startswith("\n")
+        logits = engine.logits(self.prompt + self.answer[:-1])
+        return logits[len(self.prompt) - 1 :].argmax(1).tolist() == self.answer
 
 
 def log_softmax(logits):
@@ -152,9 +150,9 @@ def main():
             result["accuracy"] = {task: float(np.mean(list(pool.map(lambda q: q.is_answered(engine), asked))))
                                   for task, asked in questions.items()}
             results[name] = result
+            if arguments.out:
+                pathlib.Path(arguments.out).write_text(json.dumps(results, indent=1, default=float) + "\n")
             print(f"{name}: {json.dumps(result['accuracy'])}", file=sys.stderr, flush=True)
-    if arguments.out:
-        pathlib.Path(arguments.out).write_text(json.dumps(results, indent=1, default=float) + "\n")
     print_tables(results)
 
 

@@ -103,6 +103,7 @@ def main():
     parser.add_argument("model", nargs="?", type=pathlib.Path, default=MASTER)
     parser.add_argument("--out", type=pathlib.Path, default=GOLDEN)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # one order of every sum
     model = read_model(arguments.model)
     tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
     prompts = []

@@ -3,10 +3,10 @@
 
     golden_models.py [OUT]
 
-Needs torch and transformers; never needed to build or run conclave. The same versions give the same bytes. A directory
-OUT/CASE is a checkpoint without a tokenizer (config.json, model.safetensors) and logits.bin (tools/golden/logits.py):
-f32 logits of every position of a few sequences of tokens. Weights are stored in 16 bits (one case: 32), and the logits
-are those of the stored weights, computed in f32.
+Needs torch and transformers; never needed to build or run conclave. The same versions on the same machine give the same
+bytes. A directory OUT/CASE is a checkpoint without a tokenizer (config.json, model.safetensors) and logits.bin
+(tools/golden/logits.py): f32 logits of every position of a few sequences of tokens. Weights are stored in 16 bits (one
+case: 32), and the logits are those of the stored weights, computed in f32.
 
 The cases cover what a family may vary: query heads per key head, heads that are not d_model / n_heads wide, expert
 counts that are no power of two, all experts chosen or one, weights renormalised or not, tied heads, biases, the base
@@ -121,6 +121,7 @@ def main():
     parser.add_argument("out", nargs="?", type=pathlib.Path, default=GOLDEN)
     out = parser.parse_args().out
     transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # one order of every sum
     for seed, name in enumerate(CASES):
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,6 +5,7 @@
 
 #include "apps/program.h"
 #include "convert/checkpoint_fixture.h"
+#include "gguf/file.h"
 
 namespace conclave {
 namespace {
@@ -74,6 +75,16 @@ TEST_F(Convert, OptionsAndThreads) {
   EXPECT_TRUE(has(i.out, "Q8_0")) << i.out;
   EXPECT_EQ(run(path("hf") + " " + path("b.gguf") + " --type q8_0 --name 'my model' --pre qwen2 -t 3").exit_code, 0);
   EXPECT_EQ(read_all(path("a.gguf")), read_all(path("b.gguf")));
+}
+
+TEST_F(Convert, TheFileSaysOfItselfWhatItIsTold) {
+  write();
+  const std::string to = path("hf") + " " + path("out.gguf");
+  expect_refused("--about license=... is given twice", to + " --about license=MIT --about license=none");
+  EXPECT_EQ(run("--about license=MIT --about 'description=a = b, c' " + to).exit_code, 0);
+  const gguf::File file = gguf::File::open(path("out.gguf"));
+  EXPECT_EQ(file.find("general.license")->as_string(), "MIT");
+  EXPECT_EQ(file.find("general.description")->as_string(), "a = b, c");
 }
 
 TEST_F(Convert, AnOldFileIsReplacedOnlyBySuccess) {
@@ -168,8 +179,9 @@ TEST_F(Convert, BadOutputs) {
 TEST_F(Convert, WrongUsage) {
   write();
   const std::string to = path("hf") + " " + path("out.gguf");
-  for (const std::string& arguments : {std::string(), path("hf"), to + " --type q9", to + " --pre nonsense",
-                                       to + " -t 0", to + " --unknown", to + " third"}) {
+  for (const std::string& arguments :
+       {std::string(), path("hf"), to + " --type q9", to + " --pre nonsense", to + " -t 0", to + " --unknown",
+        to + " third", to + " --about MIT", to + " --about license=", to + " --about general.name=x"}) {
     expect_wrong_usage(arguments);
   }
   expect_nothing_left();
