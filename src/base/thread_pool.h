@@ -89,10 +89,18 @@ class ThreadPool {
 class Region {
  public:
   Region(ThreadPool& pool, int rank) : pool_(&pool), rank_(rank) {}
+  // A team of one inside run(): the other ranks know nothing of what it does.
+  static Region alone(ThreadPool& pool) {
+    Region region(pool, 0);
+    region.alone_ = true;
+    return region;
+  }
 
   int rank() const { return rank_; }
-  int size() const { return pool_->size(); }
-  void barrier() const { pool_->barrier(); }
+  int size() const { return alone_ ? 1 : pool_->size(); }
+  void barrier() const {
+    if (!alone_) pool_->barrier();
+  }
 
   // item(i) once for each i in 0..n-1, on whichever rank is free; returns when all items of all ranks are done: with a
   // barrier, also where n <= 0 (n may lie in memory that is written next). Which rank takes an item differs from run to
@@ -134,6 +142,7 @@ class Region {
 
   ThreadPool* pool_;
   int rank_;
+  bool alone_ = false;
 };
 
 }  // namespace conclave

@@ -10,6 +10,7 @@ class CpuAdd final : public CpuOp {
     b_ = local_.add<float>(d_);
   }
   std::int64_t local_bytes() const override { return local_.bytes(); }
+  bool alone() const override { return rows_alone(op_.a.dim(0), d_); }
   void run(const CpuRun& run) const override {
     float* a_scratch = scratch_at<float>(run.local, a_);
     float* b_scratch = scratch_at<float>(run.local, b_);

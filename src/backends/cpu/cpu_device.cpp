@@ -58,8 +58,18 @@ class CpuExecutable final : public Executable {
   void run_ops(std::size_t begin, std::size_t end) {
     device_.pool_.run([&](int rank) {
       Region region(device_.pool_, rank);
-      const CpuRun run{region, scratch_->host(), scratch_->host() + locals_at_ + rank * local_stride_};
-      for (std::size_t i = begin; i < end; ++i) ready_[i]->run(run);
+      Region one = Region::alone(device_.pool_);
+      std::byte* local = scratch_->host() + locals_at_ + rank * local_stride_;
+      const CpuRun together{region, scratch_->host(), local};
+      const CpuRun alone{one, scratch_->host(), local};
+      for (std::size_t i = begin; i < end; ++i) {
+        if (!ready_[i]->alone()) {
+          ready_[i]->run(together);
+          continue;
+        }
+        if (rank == 0) ready_[i]->run(alone);
+        if (i + 1 == end || !ready_[i + 1]->alone()) region.barrier();
+      }
     });
   }
 

@@ -24,7 +24,9 @@ class CpuOp {
   // Sizes are known, checked and allocated before anything runs.
   virtual std::int64_t shared_bytes() const { return 0; }
   virtual std::int64_t local_bytes() const { return 0; }
-  // Called by every rank, in the same order of ops. It ends with all ranks done: what it wrote can be read by any of
+  // Whether there is so little to do that one thread should do it: ops of that kind in a row then meet the team once.
+  virtual bool alone() const { return false; }
+  // Called by every rank, in the same order of ops (alone() ones: by a team of one). It ends with all ranks done: what it wrote can be read by any of
   // them. It does not throw and does not allocate.
   virtual void run(const CpuRun& run) const = 0;
 };

@@ -11,6 +11,7 @@ class CpuEmbed final : public CpuOp {
     local_.add<float>(d_);
   }
   std::int64_t local_bytes() const override { return local_.bytes(); }
+  bool alone() const override { return rows_alone(op_.ids.dim(0), d_); }
   void run(const CpuRun& run) const override {
     float* scratch = scratch_at<float>(run.local, 0);
     for_rows(run.region, live_rows(op_.live, op_.ids.dim(0)), d_, [&](std::int64_t t) {

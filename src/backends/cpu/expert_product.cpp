@@ -16,9 +16,18 @@ std::vector<DType> types_of(const ProductSpec& spec) {
   return types;
 }
 
+constexpr std::int64_t kPackRows = 16;
+
 // The slot's name: what decides which of several slots writes an output row.
 std::int64_t slot_key(std::int64_t list, std::int64_t i) {
   return (list << 32) | i;
+}
+
+bool in_strips(const ProductSpec& spec, const CpuKernels& kernels) {
+  const auto has_strip = [&](const Tensor& w) {
+    return kernels.product.strip[static_cast<std::size_t>(w.dtype)] != nullptr;
+  };
+  return kernels.product.pack != nullptr && has_strip(spec.w) && (!spec.up.defined() || has_strip(spec.up));
 }
 
 std::int64_t result_floats(const CpuKernels& kernels) {
@@ -46,6 +55,9 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
       plan_at_(shared_.add<Plan>(1)),
       blocks_at_(shared_.add<std::int64_t>(lists_->max_lists() + 1)),
       owner_at_(shared_.add<std::int64_t>(lists_->may_repeat_outputs() ? lists_->n_outputs() : 0)),
+      max_packs_(in_strips(spec, kernels) ? lists_->n_outputs() / kPackRows + lists_->max_lists() : 0),
+      packs_before_at_(shared_.add<std::int64_t>(max_packs_ > 0 ? lists_->max_lists() + 1 : 0)),
+      packs_at_(shared_.add(max_packs_, TileRows::packed_bytes(spec.w.dim(2), kernels))),
       tile_rows_at_(local_.add(1, tile_rows_.bytes())),
       to_at_(local_.add<std::int64_t>(TileRows::kMaxRows)),
       rows_at_(local_.add<std::byte*>(TileRows::kMaxRows)),
@@ -55,6 +67,7 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
 void ExpertProduct::run(const CpuRun& run, const float* factor) const {
   if (run.region.rank() == 0) plan(run);
   run.region.for_each(lists_->used_rows(bank_.n_rows()), [&](std::int64_t r) { fill(run, r); });
+  pack(run);
   multiply(run, factor);
 }
 
@@ -86,9 +99,58 @@ void ExpertProduct::plan(const CpuRun& run) const {
   plan.n_columns = lists_->columns(spec_.w.dim(1));
   const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
-  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), 1, TileRows::kMaxTiles);
+  const std::int64_t least = max_packs_ > 0 ? 4 : 1;
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), least, TileRows::kMaxTiles);
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
   plan.n_items = blocks * plan.items_per_block;
+  plan.n_packs = plan_packs(run);
+}
+
+// Lists of many rows are packed once for all their items; where lists repeat rows so much that the room for it does not
+// do, not at all.
+std::int64_t ExpertProduct::plan_packs(const CpuRun& run) const {
+  if (max_packs_ == 0) return 0;
+  auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_);
+  std::int64_t packs = 0;
+  for (std::int64_t list = 0; list < lists_->max_lists(); ++list) {
+    before[list] = packs;
+    const std::int64_t rows = lists_->end(list) - lists_->begin(list);
+    if (rows >= kernels_.product.pack_from) packs += (rows + kPackRows - 1) / kPackRows;
+    if (packs > max_packs_) return 0;
+  }
+  before[lists_->max_lists()] = packs;
+  return packs;
+}
+
+std::byte* ExpertProduct::pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const {
+  if (scratch_at<Plan>(run.shared, plan_at_)->n_packs == 0) return nullptr;
+  const auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_) + list;
+  if (before[0] == before[1]) return nullptr;
+  const std::int64_t pack = before[0] + (slot - lists_->begin(list)) / kPackRows;
+  return run.shared + packs_at_ + pack * TileRows::packed_bytes(spec_.w.dim(2), kernels_);
+}
+
+template <class Visit>
+void ExpertProduct::for_slots(const CpuRun& run, std::int64_t list, std::int64_t first, std::int64_t end,
+                              Visit&& visit) const {
+  const auto* owner = scratch_at<std::int64_t>(run.shared, owner_at_);
+  for (std::int64_t i = first; i < end; ++i) {
+    const RowSlot slot = lists_->slot(list, i);
+    if (slot.from < 0 || (lists_->may_repeat_outputs() && owner[slot.to] != slot_key(list, i))) continue;
+    visit(slot);
+  }
+}
+
+void ExpertProduct::pack(const CpuRun& run) const {
+  const auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_);
+  run.region.for_each(scratch_at<Plan>(run.shared, plan_at_)->n_packs, [&](std::int64_t pack) {
+    const std::int64_t list = std::upper_bound(before, before + lists_->max_lists() + 1, pack) - before - 1;
+    const std::int64_t first = lists_->begin(list) + (pack - before[list]) * kPackRows;
+    const std::int64_t end = std::min(lists_->end(list), first + kPackRows);
+    TileRows rows = this->rows(run);
+    for_slots(run, list, first, end, [&](const RowSlot& slot) { rows.add(slot.from); });
+    if (rows.size() > 0) rows.pack_into(pack_at(run, list, first));
+  });
 }
 
 void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
@@ -114,20 +176,18 @@ ExpertProduct::Item ExpertProduct::item_at(const CpuRun& run, std::int64_t index
 
 void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const {
   const Item item = item_at(run, index);
-  const auto* owner = scratch_at<std::int64_t>(run.shared, owner_at_);
   TileRows rows = this->rows(run);
   auto* to = scratch_at<std::int64_t>(run.local, to_at_);
   auto* row_at = scratch_at<std::byte*>(run.local, rows_at_);
-  for (std::int64_t i = item.first_slot; i < item.end_slot; ++i) {
-    const RowSlot slot = lists_->slot(item.list, i);
-    if (slot.from < 0 || (lists_->may_repeat_outputs() && owner[slot.to] != slot_key(item.list, i))) continue;
+  for_slots(run, item.list, item.first_slot, item.end_slot, [&](const RowSlot& slot) {
     to[rows.size()] = slot.to;
     const Tensor out = flat_row(spec_.out, slot.to);
     row_at[rows.size()] = out.buffer->host() + out.byte_offset;
     rows.add(slot.from);
-  }
+  });
   if (rows.size() == 0) return;
-  rows.ready();
+  const bool every_slot = rows.size() == item.end_slot - item.first_slot;
+  rows.ready(every_slot ? pack_at(run, item.list, item.first_slot) : nullptr);
 
   const Item after = next < 0 ? item : item_at(run, next);
   const std::int64_t width = columns_at_once(rows);

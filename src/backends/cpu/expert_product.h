@@ -34,9 +34,10 @@ class ExpertProduct {
   void run(const CpuRun& run, const float* factor = nullptr) const;
 
   // In steps, for ops that do other things in between. fill() makes one row of x ready; plan() reads the lists, on one
-  // thread; multiply(), on all, comes after both. A list's rows can also be multiplied by whoever gathers them.
+  // thread; pack() and multiply(), on all, come after both. A list's rows can also be multiplied by whoever gathers them.
   void fill(const CpuRun& run, std::int64_t row) const;
   void plan(const CpuRun& run) const;
+  void pack(const CpuRun& run) const;
   void multiply(const CpuRun& run, const float* factor = nullptr) const;
   TileRows rows(const CpuRun& run) const;
 
@@ -47,6 +48,7 @@ class ExpertProduct {
     std::int64_t tiles_per_item;
     std::int64_t items_per_block;
     std::int64_t n_items;
+    std::int64_t n_packs;  // 16 rows of a list each; 0: whoever multiplies packs for itself
   };
   // One item: some columns for a block of rows of a list.
   struct Item {
@@ -57,6 +59,12 @@ class ExpertProduct {
     std::int64_t end_column;
   };
   Item item_at(const CpuRun& run, std::int64_t index) const;
+  // Gives the rows that the slots name; those that another slot writes, or that are none, are left out.
+  template <class Visit>
+  void for_slots(const CpuRun& run, std::int64_t list, std::int64_t first, std::int64_t end, Visit&& visit) const;
+  std::int64_t plan_packs(const CpuRun& run) const;
+  // Where the pack is that starts with this slot of a list; null where there is none.
+  std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
   // The columns that these rows take at a time.
   std::int64_t columns_at_once(const TileRows& rows) const;
@@ -74,6 +82,9 @@ class ExpertProduct {
   std::int64_t plan_at_;
   std::int64_t blocks_at_;  // [max_lists + 1]: row blocks before each list
   std::int64_t owner_at_;   // [n_outputs]: the slot that writes it
+  std::int64_t max_packs_;
+  std::int64_t packs_before_at_;  // [max_lists + 1]
+  std::int64_t packs_at_;
   ScratchLayout local_;
   std::int64_t tile_rows_at_;
   std::int64_t to_at_;      // [rows]: indices of the output rows

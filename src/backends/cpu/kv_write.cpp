@@ -16,6 +16,7 @@ class CpuKvWrite final : public CpuOp {
     local_.add<float>(width_);
   }
   std::int64_t local_bytes() const override { return local_.bytes(); }
+  bool alone() const override { return rows_alone(2 * op_.kv.n_kv_heads(), op_.k.dim(0) * width_); }
   void run(const CpuRun& run) const override {
     float* scratch = scratch_at<float>(run.local, 0);
     const std::int64_t n_live = live_rows(op_.live, op_.k.dim(0));

@@ -2,6 +2,7 @@
 //
 //   route each token and quantise its x          | per token
 //   group the pairs, cut the work                | one thread
+//   pack the rows of an expert together          | per 16 rows, where the kernels want that
 //   gate, up and the activation                  | (expert, rows, columns)
 //   quantise hidden                              | per packed row
 //   down, combine and the residual               | a few pairs: per block of columns, all experts in it, so that each
@@ -75,6 +76,7 @@ class Ffn final : public CpuOp {
       few_pairs() ? list_experts(run) : down_.plan(down);
     }
     region.barrier();
+    gate_up_.pack(gate_up);
     gate_up_.multiply(gate_up);
     if (shared_expert_) {
       shared_expert_->run({run.region, run.shared + shared_expert_at_, run.local + shared_expert_local_at_});
@@ -88,6 +90,7 @@ class Ffn final : public CpuOp {
       });
       if (op_.next.out.defined()) region.for_each(n_live, [&](std::int64_t t) { norm(run, t); });
     } else {
+      down_.pack(down);
       down_.multiply(down);
       region.for_each(n_live, [&](std::int64_t t) {
         auto* sum = scratch_at<float>(run.local, sum_at_);

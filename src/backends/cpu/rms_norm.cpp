@@ -13,11 +13,11 @@ class CpuRmsNorm final : public CpuOp {
     weight_ = local_.add<float>(d_);
   }
   std::int64_t local_bytes() const override { return local_.bytes(); }
+  bool alone() const override { return d_ == 0 || rows_alone(op_.x.dim(0) * heads(), d_); }
   void run(const CpuRun& run) const override {
     float* x_scratch = scratch_at<float>(run.local, x_);
     float* weight_scratch = scratch_at<float>(run.local, weight_);
-    const std::int64_t heads = op_.x.rank == 3 ? op_.x.dim(1) : 1;
-    const std::int64_t n_rows = d_ > 0 ? live_rows(op_.live, op_.x.dim(0)) * heads : 0;
+    const std::int64_t n_rows = d_ > 0 ? live_rows(op_.live, op_.x.dim(0)) * heads() : 0;
     for_rows(run.region, n_rows, d_, [&](std::int64_t r) {
       const float* x = read_row(row_, flat_row(op_.x, r), {}, x_scratch);
       const float* weight = read_row(row_, op_.weight, {}, weight_scratch);
@@ -29,6 +29,8 @@ class CpuRmsNorm final : public CpuOp {
   }
 
  private:
+  std::int64_t heads() const { return op_.x.rank == 3 ? op_.x.dim(1) : 1; }
+
   RmsNorm op_;
   const RowKernels& row_;
   std::int64_t d_;

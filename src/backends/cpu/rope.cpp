@@ -43,6 +43,7 @@ class CpuRope final : public CpuOp {
     sin_ = local_.add<float>(op.n_rot / 2);
   }
   std::int64_t local_bytes() const override { return local_.bytes(); }
+  bool alone() const override { return rows_alone(op_.x.dim(0), op_.x.dim(1) * d_); }
   void run(const CpuRun& run) const override {
     float* x = scratch_at<float>(run.local, x_);
     float* cos = scratch_at<float>(run.local, cos_);

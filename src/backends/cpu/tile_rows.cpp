@@ -11,12 +11,13 @@ TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
       from(layout.add<std::int64_t>(kMaxRows)),
       x(layout.add<float>(k)),
       w(layout.add<float>(k)),
-      packed(layout.add((kMaxRows + 15) / 16 * (k / kChunk), kernels.product.packed_bytes)) {}
+      packed(layout.add((kMaxRows + 15) / 16, packed_bytes(k, kernels))) {}
 
-void TileRows::ready() {
+void TileRows::ready(const std::byte* packed) {
   const ProductKernels& product = kernels_.product;
-  is_packed_ = product.pack != nullptr && n_ >= product.pack_from && bank_.has_integers();
-  if (is_packed_) product.pack(rows_, n_, bank_.k(), packed_);
+  if (product.pack == nullptr || n_ < product.pack_from || !bank_.has_integers()) return;
+  if (packed == nullptr) pack_into(own_packed_);
+  packed_ = packed == nullptr ? own_packed_ : packed;
 }
 
 TileRows::Ahead TileRows::ahead(const Tensor& w, std::int64_t first, std::int64_t end) {

@@ -32,19 +32,24 @@ class TileRows {
         from_(scratch_at<std::int64_t>(local, scratch.from)),
         x_(scratch_at<float>(local, scratch.x)),
         w_(scratch_at<float>(local, scratch.w)),
-        packed_(local + scratch.packed) {}
+        own_packed_(local + scratch.packed) {}
 
   void clear() {
     n_ = n_plain_ = 0;
-    is_packed_ = false;
+    packed_ = nullptr;
   }
   void add(std::int64_t row) {
     rows_[n_] = bank_.row(filled_, row);
     n_plain_ += bank_.is_plain(filled_, row) ? 1 : 0;
     from_[n_++] = row;
   }
-  // After the last add().
-  void ready();
+  // After the last add(). `packed`: these rows as pack_into() wrote them, where somebody has done so.
+  void ready(const std::byte* packed = nullptr);
+  // Bytes that every 16 rows take when they are packed for strips.
+  static std::int64_t packed_bytes(std::int64_t k, const CpuKernels& kernels) {
+    return k / kChunk * kernels.product.packed_bytes;
+  }
+  void pack_into(std::byte* to) const { kernels_.product.pack(rows_, n_, bank_.k(), to); }
   std::int64_t size() const { return n_; }
   // Whether these rows meet weights of this type a strip at a time.
   bool in_strips(DType type) const { return strip_kernel(type) != nullptr; }
@@ -65,7 +70,7 @@ class TileRows {
 
  private:
   StripKernel strip_kernel(DType type) const {
-    return is_packed_ ? kernels_.product.strip[static_cast<std::size_t>(type)] : nullptr;
+    return packed_ != nullptr ? kernels_.product.strip[static_cast<std::size_t>(type)] : nullptr;
   }
   void multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const;
 
@@ -76,8 +81,8 @@ class TileRows {
   std::int64_t* from_;
   float* x_;  // [k] each, for rows that must be multiplied plainly
   float* w_;
-  std::byte* packed_;
-  bool is_packed_ = false;
+  std::byte* own_packed_;
+  const std::byte* packed_ = nullptr;  // null: one tile at a time
   std::int64_t n_ = 0;
   std::int64_t n_plain_ = 0;
 };
