@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/program.h"
+#include "conclave/generate.h"
 #include "engine/talking_model.h"
 #include "terminal/pty.h"
 
