@@ -166,7 +166,7 @@ int answer(const RunOptions& options, const Model& model, const std::optional<Mo
   }
   printer.finish();
   if (options.json) printer.output.write(json_text(options, text, g));
-  if (g.stop == StopReason::context) {
+  if (g.stop == StopReason::context && !options.json) {
     note(options, fmt::format("note: stopped, the context of {} tokens is full; --ctx gives more", session.context()));
   }
   if (!options.json) note(options, summary(g, options.sampling.seed));

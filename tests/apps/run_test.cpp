@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/program.h"
-#include "conclave/conclave.h"
+#include "conclave/generate.h"
 #include "engine/talking_model.h"
 #include "terminal/pty.h"
 
@@ -121,27 +121,34 @@ TEST_F(Run, ChatUsesTheTemplate) {
 }
 
 TEST_F(Run, TheSameSeedGivesTheSameTextAtAnyNumberOfThreads) {
-  const std::string rest = "-p Hello -n 16 --temp 3 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed 7 -t ";
-  const json one = object(rest + "1")["ids"];
+  const std::string rest = "-p Hello -n 16 --temp 3 --top-k 0 --top-p 1 --min-p 0 --ignore-eos ";
+  const json one = object(rest + "--seed 7 -t 1")["ids"];
   EXPECT_EQ(one.size(), 16U);
-  EXPECT_EQ(object(rest + "2")["ids"], one);
-  EXPECT_EQ(object(rest + "3")["ids"], one);
-  EXPECT_NE(object(rest + "2 --seed 8")["ids"], one);
+  EXPECT_EQ(object(rest + "--seed 7 -t 2")["ids"], one);
+  EXPECT_EQ(object(rest + "--seed 7 -t 3")["ids"], one);
+  EXPECT_NE(object(rest + "--seed 8 -t 2")["ids"], one);
   const json random = object("-p Hello -n 30 --temp 3 --ignore-eos");  // what was drawn can be drawn again
   EXPECT_EQ(object("-p Hello -n 30 --temp 3 --ignore-eos --seed " + random["seed"].dump())["ids"], random["ids"]);
 }
 
 TEST_F(Run, SamplingOptionsAreUsed) {
-  const std::string rest = "-p Hello -n 30 --ignore-eos --seed 7 --temp 3 ";
-  const json plain = object(rest)["ids"];
-  for (const char* option : {"--top-k 2", "--top-p 0.1", "--min-p 0.9", "--repeat-penalty 5", "--presence-penalty 9",
-                             "--frequency-penalty 9", "--temp 0"}) {
-    EXPECT_NE(object(rest + option)["ids"], plain) << option;
+  const std::string rest = "-p Hello -n 30 --ignore-eos --seed 7 ";
+  const json plain = object(rest + "--temp 3")["ids"];
+  for (const char* option : {"--top-k 1", "--top-p 0.01", "--min-p 0.99", "--repeat-penalty 5", "--presence-penalty 9",
+                             "--frequency-penalty 9"}) {
+    EXPECT_NE(object(rest + "--temp 3 " + option)["ids"], plain) << option;
   }
 }
 
 TEST_F(Run, StopsAtTheEndTokenAndAtTheContext) {
-  const json all = object("-p Hello -n 200 --temp 5 --top-k 0 --top-p 1 --min-p 0 --seed 3");
+  // With no end tokens left out, the same draws end where the first end token is.
+  const std::string rest = "-p Hello -n 2000 --temp 9 --top-k 0 --top-p 1 --min-p 0 --seed 3 ";
+  const json all = object(rest + "--ignore-eos")["ids"];
+  const auto end = std::find_if(all.begin(), all.end(), [](const json& id) { return id == kImEnd || id == 258; });
+  ASSERT_NE(end, all.end());
+  const json ended = object(rest);
+  EXPECT_EQ(ended["stop"], "end");
+  EXPECT_EQ(ended["tokens"], end - all.begin());
   const json full = object("-p Hello --temp 5 --ignore-eos --ctx 20 --seed 3");
   EXPECT_EQ(full["stop"], "context");
   EXPECT_EQ(full["tokens"], 16);
@@ -161,6 +168,7 @@ TEST_F(Run, AFileWithoutATokenizerTakesAndGivesIds) {
   testing::ModelFixture model = testing::tiny_model("qwen3moe");
   std::erase_if(model.keys, [](const auto& item) { return item.first.starts_with("tokenizer."); });
   model.set("tokenizer.ggml.model", std::string("none"));
+  testing::retype_blocks(model, DType::f32);
   testing::write_random(model, path("none.gguf"), 1);
   const std::string file = "-m '" + path("none.gguf") + "' ";
   const Outcome r = run(file + "--tokens 1,2,3 -n 4 --temp 0");
