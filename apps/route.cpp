@@ -11,8 +11,8 @@
 
 #include "base/file_output.h"
 #include "base/file_text.h"
-#include "base/mapped_file.h"
 #include "conclave/session.h"
+#include "default_model.h"
 #include "engine/loaded_model.h"
 #include "engine/vocabulary_reader.h"
 #include "kv_type.h"
@@ -22,6 +22,7 @@
 #include "report/trace_jsonl.h"
 #include "routing_recorder.h"
 #include "sample/sampler.h"
+#include "text_input.h"
 #include "token_list.h"
 
 namespace conclave {
@@ -52,13 +53,8 @@ std::optional<OutputKind> kind_of(const std::string& path) {
 }
 
 std::string read_text(const std::string& path) {
-  const MappedFile file = MappedFile::open(path);
-  if (file.size() > kMaxTextBytes) {
-    fail(ErrorCode::invalid_argument, "{}: the text is longer than {} bytes", file.shown_path(), kMaxTextBytes);
-  }
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
-  if (text.ends_with('\n')) text.pop_back();  // the file's, not the text's
+  std::string text = read_text_file(path);
+  drop_last_line_break(text);
   return text;
 }
 
@@ -161,8 +157,8 @@ std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, in
   return out;
 }
 
-int route(const RouteOptions& options) {
-  // -m is required: where a program has a model to fall back on, this is the line that asks for it.
+int route(RouteOptions options) {
+  if (options.model.empty()) options.model = default_model().string();
   const Model model = Model::open(options.model, options.device);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
   const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
@@ -202,12 +198,11 @@ void add_route(CLI::App& app, Command& chosen) {
       "most\n"
       "it could be, so 1 is even. A short text cannot touch every expert.\n\n"
       "Examples:\n"
-      "  conclave route -m model.gguf -p 'Once upon a time'\n"
+      "  conclave route -p 'Once upon a time'\n"
       "  conclave route -m model.gguf -f story.txt --out heat.html --out trace.jsonl\n"
       "  conclave route -m model.gguf --tokens 1,2,3 -n 32 --out heat.png");
   const auto options = std::make_shared<RouteOptions>();
-  command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part")
-      ->required()
+  command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part (the bundled model)")
       ->type_name("FILE");
   CLI::Option_group* prompts = command->add_option_group("prompt", "one of these");
   prompts->add_option("-p,--prompt", options->prompt, "the text")->type_name("TEXT");

@@ -139,7 +139,7 @@ TEST_F(RouteTest, BadRequestsAreOneLineAndLeaveNoFile) {
   refuses("--tokens 1,20", "token 1 is 20, must be 0 to 19");
   refuses("-p abc --ctx 1 -n 1", "the context is too small");
   refuses("-f '" + path("none") + "'", "none: cannot open");
-  refuses("-f '" + folder_.string() + "'", "this is a directory");
+  refuses("-f '" + folder_.string() + "'", "Is a directory");
   refuses("-p abc --device abacus", "there is no device 'abacus' here");
   expect_error(on_model("-p abc --out '" + path("none/heat.png") + "'"), "none/heat.png");
   expect_error(run("-m '" + path("none.gguf") + "' -p abc"), "none.gguf: cannot open");
@@ -169,7 +169,7 @@ TEST_F(RouteTest, WrongUsage) {
   expect_wrong_usage("-m x -p a --kv q3_k");
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_TRUE(has(help.out, "conclave route -m model.gguf -p 'Once upon a time'")) << help.out;
+  EXPECT_TRUE(has(help.out, "conclave route -p 'Once upon a time'")) << help.out;
 }
 
 }  // namespace
