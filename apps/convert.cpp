@@ -48,11 +48,11 @@ int convert(const ConvertArguments& arguments) {
                          .name = arguments.name,
                          .pre = arguments.pre};
   for (const std::string& word : arguments.about) {
-    auto [key, text] = key_and_text(word);
-    const auto same =
-        std::find_if(options.about.begin(), options.about.end(), [&](auto& is) { return is.first == key; });
-    if (same != options.about.end()) fail(ErrorCode::invalid_argument, "--about {}=... is given twice", key);
-    options.about.emplace_back(std::move(key), std::move(text));
+    auto about = key_and_text(word);
+    const bool twice =
+        std::any_of(options.about.begin(), options.about.end(), [&](auto& is) { return is.first == about.first; });
+    if (twice) fail(ErrorCode::invalid_argument, "--about {}=... is given twice", about.first);
+    options.about.push_back(std::move(about));
   }
   return run_model_job({.label = "converting",
                         .target = arguments.target,
