@@ -308,7 +308,7 @@ TEST_F(RunTerminal, CtrlCStopsTheAnswerNotTheChat) {
   ASSERT_TRUE(chat.until([&] { return chat.raw(); }));
   const std::size_t before = chat.shown.size();
   chat.send("hello\r");
-  ASSERT_TRUE(chat.until([&] { return !chat.raw() && chat.shown.size() > before + 50; }));
+  ASSERT_TRUE(chat.until([&] { return !chat.raw() && chat.shown.size() > before + 400; }));
   type(chat, "\x03", "answer: ");
   type(chat, "/undo\r", "forgotten");
   chat.send("\x04");
