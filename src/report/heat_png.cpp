@@ -16,7 +16,6 @@ namespace {
 // The palette.
 constexpr std::uint8_t kBackground = 0;
 constexpr std::uint8_t kUnused = 1;
-constexpr std::uint8_t kGrid = 2;
 constexpr std::uint8_t kMark = 3;
 constexpr Ink kInk = {0, 4, 5, 6, 7};
 constexpr Ink kMuted = {0, 8, 9, 10, 11};
