@@ -1,8 +1,9 @@
 #include "bench/model/same_bits.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 #include "base/fail.h"
 #include "bench/model/workload.h"
@@ -42,7 +43,7 @@ class Comparison {
 std::string difference(std::span<const float> row, std::span<const float> expected) {
   for (std::size_t i = 0; i < row.size(); ++i) {
     if (!std::isfinite(row[i])) return fmt::format("logit {} is {}", i, row[i]);
-    if (std::memcmp(&row[i], &expected[i], sizeof(float)) == 0) continue;
+    if (std::bit_cast<std::uint32_t>(row[i]) == std::bit_cast<std::uint32_t>(expected[i])) continue;
     return fmt::format("logit {} is {}, and {} when the same tokens ran before", i, row[i], expected[i]);
   }
   return {};
