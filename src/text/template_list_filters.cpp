@@ -46,6 +46,7 @@ std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& keys, cons
     return reverse ? compare(runtime, keys[b], keys[a]) < 0 : compare(runtime, keys[a], keys[b]) < 0;
   });
   std::vector<Value> result;
+  result.reserve(order.size());
   for (const std::size_t i : order) result.push_back(items[i]);
   return result;
 }
@@ -113,6 +114,7 @@ Value sort(Runtime& runtime, const Value& value, const Arguments& arguments) {
   std::vector<Value> keys;
   for (const Value& item : items) {
     std::vector<Value> key;
+    key.reserve(attributes.size());
     for (const Value& attribute : attributes) {
       key.push_back(sort_key(runtime, item, &attribute, truth_or(args[1], false)));
     }
