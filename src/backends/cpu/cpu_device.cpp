@@ -5,10 +5,10 @@
 #include <cstdio>
 
 #include "backends/cpu/cpu_op.h"
-#include "backends/cpu/scratch.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "ops/host_transfer.h"
+#include "ops/scratch.h"
 
 namespace conclave {
 namespace {

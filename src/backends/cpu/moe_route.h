@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backends/cpu/row_kernels.h"
-#include "backends/cpu/scratch.h"
 #include "ops/moe_route.h"
+#include "ops/scratch.h"
 
 namespace conclave {
 

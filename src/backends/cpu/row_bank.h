@@ -5,7 +5,7 @@
 #include <span>
 
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/scratch.h"
+#include "ops/scratch.h"
 #include "tensor/tensor.h"
 
 namespace conclave {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "backends/cpu/cpu_op.h"
-#include "backends/cpu/scratch.h"
 #include "ops/host_access.h"
+#include "ops/scratch.h"
 
 namespace conclave {
 

@@ -254,6 +254,20 @@ TEST(CpuDevice, ActivationsUpToAMillionGiveNoInfinity) {
   }
 }
 
+TEST_P(CpuRowTest, RowsOfNothingGiveZero) {
+  CpuDevice device({.threads = 2, .kernels = GetParam()});
+  for (const DType type : {DType::f32, DType::q4_k, DType::q6_k, DType::q8_0}) {
+    for (const std::int64_t rows : {1, 70}) {
+      CaseBuilder b(17, Layout::dense);
+      const Matmul op{
+          .x = b.values(DType::f32, {rows, 0}), .w = b.weights(type, {40, 0}), .out = b.output(DType::f32, {rows, 40})};
+      const Outcome outcome = execute(b.finish("empty", op), device);
+      EXPECT_EQ(outcome.fault, "");
+      EXPECT_EQ(outcome.outputs.at("out"), std::vector<std::uint32_t>(static_cast<std::size_t>(rows * 40)));
+    }
+  }
+}
+
 TEST(CpuDevice, RunsAWholeProgramInOrderManyTimes) {
   CpuDevice device({.threads = 3});
   CaseBuilder b(3, Layout::dense);

@@ -252,6 +252,7 @@ struct AmxProduct {
     const auto* x = reinterpret_cast<const Activations*>(p.packed);
     auto* y = reinterpret_cast<float(*)[kTileColumns][kRows]>(p.out);  // [tile * blocks + block][column][row]
     std::memset(p.out, 0, static_cast<std::size_t>(tiles * blocks) * sizeof(y[0]));
+    if (n_turns == 0) return;  // k = 0: below, the first turn is begun before turns are counted
     const TileConfig config;
     _tile_loadconfig(&config);
 

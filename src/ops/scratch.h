@@ -28,7 +28,7 @@ class ScratchLayout {
   std::int64_t bytes() const { return end_; }
 
  private:
-  static constexpr std::int64_t kAlignment = 64;
+  static constexpr std::int64_t kAlignment = 256;
   std::int64_t end_ = 0;
 };
 
