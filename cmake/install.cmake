@@ -19,6 +19,11 @@ target_include_directories(
                          $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
                          $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/conclave>)
 target_link_libraries(conclave_all PUBLIC ${fmt} Threads::Threads)
+set(CONCLAVE_PC_LIBS "")
+if(CONCLAVE_CUDA)  # the library holds CUDA code: whoever links it needs the toolkit's runtime
+  target_link_libraries(conclave_all PUBLIC CUDA::cudart_static)
+  set(CONCLAVE_PC_LIBS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
 
 install(TARGETS conclave RUNTIME)
 # The bundled model, where `conclave run` looks for it.

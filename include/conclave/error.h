@@ -13,6 +13,7 @@ enum class ErrorCode {
   io,                // the operating system refused
   unsupported,       // legal, but not by this backend or this version
   out_of_memory,     // the size was computed first, and it does not fit
+  device_failed,     // a GPU refused, or is lost: what was in its memory is gone
 };
 
 class Error : public std::runtime_error {

@@ -58,6 +58,21 @@ class WeightLoader {
     return upload(std::as_bytes(std::span<const float>(values)), DType::f32, {n});
   }
 
+  // Gives weights that are used together to the device, which may keep them in its own way; a copy that it does not use
+  // is dropped.
+  void prepare(std::initializer_list<Tensor*> together) {
+    std::vector<Tensor> weights;
+    for (const Tensor* tensor : together) weights.push_back(*tensor);
+    const std::vector<Tensor> prepared = device_.prepare(weights);
+    CONCLAVE_CHECK(prepared.size() == weights.size(), "prepare() must give back as many tensors as it got");
+    std::size_t i = 0;
+    for (Tensor* tensor : together) {
+      const Buffer* before = tensor->buffer;
+      *tensor = prepared[i++];
+      if (tensor->buffer != before) std::erase_if(copies_, [&](const auto& copy) { return copy.get() == before; });
+    }
+  }
+
   std::vector<std::shared_ptr<Buffer>> buffers() && {
     for (auto& [part, buffer] : parts_) copies_.push_back(std::move(buffer));
     return std::move(copies_);
@@ -76,17 +91,7 @@ class WeightLoader {
   std::vector<std::shared_ptr<Buffer>> copies_;
 };
 
-// Gives weights that are used together to the device, which may keep them in its own way.
-void prepare(Device& device, std::initializer_list<Tensor*> together) {
-  std::vector<Tensor> weights;
-  for (const Tensor* tensor : together) weights.push_back(*tensor);
-  const std::vector<Tensor> prepared = device.prepare(weights);
-  CONCLAVE_CHECK(prepared.size() == weights.size(), "prepare() must give back as many tensors as it got");
-  std::size_t i = 0;
-  for (Tensor* tensor : together) *tensor = prepared[i++];
-}
-
-LayerWeights load_layer(WeightLoader& loader, const LayerTensors& t, const ModelConfig& c, Device& device) {
+LayerWeights load_layer(WeightLoader& loader, const LayerTensors& t, const ModelConfig& c) {
   const std::int64_t d_model = c.d_model;
   const std::int64_t d_head = c.attention.d_head;
   const std::int64_t q = c.attention.n_heads * d_head;
@@ -115,13 +120,13 @@ LayerWeights load_layer(WeightLoader& loader, const LayerTensors& t, const Model
                       .down = loader.load(t.shared_down, {d_model, d_shared}),
                       .gate_inp = loader.load(t.shared_router, {d_model})}};
 
-  prepare(device, {&w.attention.q, &w.attention.k, &w.attention.v});
-  prepare(device, {&w.attention.out});
-  prepare(device, {&w.moe.gate, &w.moe.up});
-  prepare(device, {&w.moe.down});
+  loader.prepare({&w.attention.q, &w.attention.k, &w.attention.v});
+  loader.prepare({&w.attention.out});
+  loader.prepare({&w.moe.gate, &w.moe.up});
+  loader.prepare({&w.moe.down});
   if (w.moe.shared.gate.defined()) {
-    prepare(device, {&w.moe.shared.gate, &w.moe.shared.up});
-    prepare(device, {&w.moe.shared.down});
+    loader.prepare({&w.moe.shared.gate, &w.moe.shared.up});
+    loader.prepare({&w.moe.shared.down});
   }
   return w;
 }
@@ -136,16 +141,16 @@ ModelWeights load_weights(const gguf::File& file, const ModelDescription& model,
   w.token_embd = loader.load(t.token_embd, {c.n_vocab, c.d_model});
   w.output_norm = loader.load(t.output_norm, {c.d_model});
   if (t.tied()) {
-    prepare(device, {&w.token_embd});
+    loader.prepare({&w.token_embd});
     w.output = w.token_embd;
   } else {
     w.output = loader.load(t.output, {c.n_vocab, c.d_model});
-    prepare(device, {&w.token_embd});
-    prepare(device, {&w.output});
+    loader.prepare({&w.token_embd});
+    loader.prepare({&w.output});
   }
   const Tensor rope_factors = loader.load_f32(t.rope_factors, c.rope.n_dims / 2);
   for (const LayerTensors& layer : t.layers) {
-    w.layers.push_back(load_layer(loader, layer, c, device));
+    w.layers.push_back(load_layer(loader, layer, c));
     w.layers.back().attention.rope_factors = rope_factors;
   }
   w.buffers = std::move(loader).buffers();

@@ -30,7 +30,7 @@ struct CompileOptions {
   bool capture = false;
 };
 
-// A compiled program. It refers to the program's tensors: their buffers must outlive it.
+// A compiled program. It refers to its device and to the program's tensors: they and their buffers must outlive it.
 class Executable {
  public:
   virtual ~Executable() = default;

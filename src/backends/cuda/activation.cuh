@@ -1,0 +1,52 @@
+// The gated activations, and the functions they need, in f32.
+#pragma once
+
+#include <cmath>
+
+#include "ops/activation.h"
+
+namespace conclave::cuda {
+
+// exp(x) for every x, off by at most 1.3 * 2^-24 of itself; overflow is infinity, NaN stays NaN. The CPU backend's
+// steps.
+__device__ __forceinline__ float row_exp(float x) {
+  x = x < -104.0F ? -104.0F : x;  // both leave a NaN as it is
+  x = x > 89.0F ? 89.0F : x;
+  const int n = __float2int_rn(x * 1.44269504F);
+  const float whole = static_cast<float>(n);
+  float r = fmaf(whole, -0.693145752F, x);  // ln 2, upper bits: the product is exact
+  r = fmaf(whole, -1.42860677e-6F, r);      // ln 2, the rest
+  float p = 1.0F / 5040.0F;
+  p = fmaf(p, r, 1.0F / 720.0F);
+  p = fmaf(p, r, 1.0F / 120.0F);
+  p = fmaf(p, r, 1.0F / 24.0F);
+  p = fmaf(p, r, 1.0F / 6.0F);
+  p = fmaf(p, r, 0.5F);
+  p = fmaf(p, r, 1.0F);
+  p = fmaf(p, r, 1.0F);
+  const int half = n >> 1;
+  return p * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
+}
+
+// 1 / (1 + exp(-x)) through exp of a non-positive number.
+__device__ __forceinline__ float sigmoid_of(float x) {
+  const float e = row_exp(-fabsf(x));
+  return (x >= 0.0F ? 1.0F : e) / (1.0F + e);
+}
+
+// x * sigmoid(2 z) * up. A small sigmoid is root * root, and one root goes to x, one to up: nothing underflows before the
+// product itself does. A NaN in x stays; the limit at minus infinity is 0, not -inf * 0.
+__device__ __forceinline__ float times_sigmoid(float x, float z, float up) {
+  const float root = row_exp(-fabsf(z));
+  const float part = z < 0.0F ? root : 1.0F;
+  const float bounded = x < -1000.0F ? -1000.0F : x;
+  return bounded * part / fmaf(root, root, 1.0F) * (up * part);
+}
+
+// act(gate) * up
+__device__ __forceinline__ float gated(Activation act, float gate, float up) {
+  if (act == Activation::silu) return times_sigmoid(gate, 0.5F * gate, up);
+  return times_sigmoid(gate, 0.7978845608F * fmaf(0.044715F * gate * gate, gate, gate), up);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,24 @@
+// Where a position of a sequence lies in the paged cache, as kv_place() of ops/kv_view.h says: nothing is trusted.
+#pragma once
+
+#include "backends/cuda/element.cuh"
+#include "backends/cuda/kv_view_plan.h"
+
+namespace conclave::cuda {
+
+struct DevicePlace {
+  std::int32_t page = -1;  // -1: it is not there
+  std::uint32_t slot = 0;
+};
+
+__device__ __forceinline__ DevicePlace place_of(const KvPages& kv, std::int64_t seq, std::int64_t position) {
+  if (seq < 0 || seq >= kv.pages.dims[0] || position < 0) return {};
+  const auto at = static_cast<std::uint32_t>(position);
+  const std::uint32_t nth = at / kv.page_size;
+  if (nth >= kv.pages.dims[1]) return {};
+  const std::int32_t page = int_at(kv.pages, seq, nth);
+  if (page < 0 || page >= kv.n_pages) return {};
+  return {page, at - nth * kv.page_size};
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,51 @@
+// The matrix instructions and copies that kernels use: sm_80 and later.
+#pragma once
+
+#include <cstdint>
+
+namespace conclave::cuda {
+
+// c = a b: 16 x 32 times 32 x 8, int8.
+__device__ __forceinline__ void mma_s8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
+}
+// c = a b: 16 x 16 times 16 x 8, int8.
+__device__ __forceinline__ void mma_s8_k16(int* c, unsigned a0, unsigned a1, unsigned b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a0), "r"(a1), "r"(b), "r"(0));
+}
+// c = a b: 16 x 16 times 16 x 8, f16, summed in f32.
+__device__ __forceinline__ void mma_f16_k16(float* c, const unsigned* a, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0F));
+}
+
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+// Four tiles of eight rows of 16 bytes; lane l names a row of tile l / 8 and gets bytes 4(l % 4) of row l / 4 of each.
+__device__ __forceinline__ void load_tiles(unsigned* to, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
+}
+
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from));
+}
+__device__ __forceinline__ void copy_4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from));
+}
+__device__ __forceinline__ void end_copies() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int kPending>
+__device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+}  // namespace conclave::cuda

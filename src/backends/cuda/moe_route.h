@@ -1,0 +1,12 @@
+// A routing rule and its tensors as kernels take them. Host code alone.
+#pragma once
+
+#include "backends/cuda/cuda_op.h"
+#include "backends/cuda/moe_route_plan.h"
+
+namespace conclave::cuda {
+
+// `bias` and `expert_scale` may not be given. Throws an Error where there are too many experts.
+RouteRule route_rule(const RoutingRule& rule, std::int64_t n_experts, const Tensor& bias, const Tensor& expert_scale);
+
+}  // namespace conclave::cuda

@@ -1,0 +1,36 @@
+// Products in floating point. Plain weights: 32 chains of fused multiply-adds over k mod 32, folded in halves. Rows that have
+// no int8 form with block weights: decoded weights, summed in f64 in order, rounded once.
+#pragma once
+
+#include "backends/cuda/element.cuh"
+#include "backends/cuda/weight_at.cuh"
+
+namespace conclave::cuda {
+
+__device__ __forceinline__ float fold_lanes(float chain) {
+#pragma unroll
+  for (int half = 16; half > 0; half /= 2) chain += __shfl_xor_sync(0xFFFFFFFFU, chain, half);
+  return chain;
+}
+
+struct PlainDot {
+  const std::byte* x;
+  DType x_type;
+  const std::byte* column;
+  DType type;
+  bool planes;
+  std::int64_t k;
+};
+
+// By one thread: where a NaN or an infinity came up among rows that have none.
+static __device__ __noinline__ float plain_dot(const PlainDot& dot) {
+  double sum = 0;
+#pragma unroll 1
+  for (std::int64_t k = 0; k < dot.k; ++k) {
+    const float w = dot.planes ? decode_planes(dot.column, dot.k / 256, k) : decode_weight(dot.type, dot.column, k);
+    sum += static_cast<double>(load_float(dot.x_type, dot.x, k)) * static_cast<double>(w);
+  }
+  return static_cast<float>(sum);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,287 @@
+// The ops that are matrix products: matmul, moe_matmul, moe_gate_up, moe_down, moe_shared_expert.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+
+#include "backends/cuda/cuda_buffer.h"
+#include "backends/cuda/cuda_check.h"
+#include "backends/cuda/cuda_op.h"
+#include "backends/cuda/float_rows_plan.h"
+#include "backends/cuda/gate_up.h"
+#include "backends/cuda/many_rows_plan.h"
+#include "base/fail.h"
+
+namespace conclave::cuda {
+namespace {
+
+void run(int error, std::string_view op) {
+  check(static_cast<cudaError_t>(error), op);
+}
+
+// Rows that all meet one matrix are quantised by every block of it: worth it for these many.
+constexpr std::int64_t kByBlockRows = 8;
+// Rows of experts, of which a block has its own alone.
+constexpr std::int64_t kByBlockPairs = 64;
+
+// Bytes from row to row, where all innermost rows lie evenly.
+std::optional<std::int64_t> even_stride(const View& v) {
+  if (v.rank == 2 || (v.rank == 3 && v.dims[1] == 1)) return v.strides[0];
+  if (v.rank == 3 && (v.dims[0] <= 1 || v.dims[1] == 0 || v.strides[0] == v.dims[1] * v.strides[1]))
+    return v.strides[1];
+  return std::nullopt;
+}
+
+// Whether the kernels for superblocks can take this product.
+bool takes_units(const View& w, const View& x, const View& out) {
+  return units_fit(w) && even_stride(x).has_value() && even_stride(out).has_value();
+}
+
+Quantised quantised(std::span<const View> weights, const View& x, const View& out, std::int64_t rows,
+                    std::int64_t limit) {
+  for (const View& w : weights) {
+    if (w.planes && !takes_units(w, x, out)) {
+      fail(ErrorCode::unsupported, "prepared weights want rows of x and out that lie evenly");
+    }
+  }
+  const bool blocks = std::any_of(weights.begin(), weights.end(), [](const View& w) { return is_block(w.type); });
+  const bool units = std::all_of(weights.begin(), weights.end(),
+                                 [&](const View& w) { return w.type == weights[0].type && takes_units(w, x, out); });
+  return !blocks ? Quantised::no : units && rows <= limit ? Quantised::by_block : Quantised::before;
+}
+
+struct ProductViews {
+  View w;
+  View up;  // of gate and up in one pass
+  View bias;
+  View out;
+  Activation act = Activation::silu;
+};
+
+// Lists of few rows by one kernel, of many by the other.
+void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at,
+                    std::string_view op) {
+  if (bank.n_rows == 0) return;  // whatever the lists say
+  const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
+  const auto per_column = [](const View& w) { return w.rank == 0 ? 0 : w.strides[w.rank - 2]; };
+  UnitArgs args{.table = rows.at(at.scratch),
+                .w = v.w.data,
+                .up = v.up.data,
+                .w_expert = per_expert(v.w),
+                .up_expert = per_expert(v.up),
+                .w_column = per_column(v.w),
+                .up_column = per_column(v.up),
+                .x = bank.x.data,
+                .x_stride = *even_stride(bank.x),
+                .out = v.out.data,
+                .out_stride = *even_stride(v.out),
+                .q = bank.q,
+                .scale = bank.scale,
+                .sums = bank.sums,
+                .bias = v.bias.data,
+                .n = static_cast<std::int32_t>(v.w.dims[v.w.rank - 2]),
+                .chunks = static_cast<std::int32_t>(bank.chunks),
+                .type = v.w.type,
+                .x_type = bank.x.type,
+                .out_type = v.out.type,
+                .bias_type = v.bias.type,
+                .act = v.act};
+  const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
+  args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
+  run(launch_few_rows(args, rows.max_active(), at.stream), op);
+  if (may_be_many) run(launch_many_rows(args, at.stream), op);
+}
+
+void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at, std::string_view op) {
+  if (bank.n_rows == 0) return;
+  if (takes_units(v.w, bank.x, v.out)) {
+    multiply_units(v, bank, rows, at, op);
+  } else {
+    run(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
+  }
+}
+
+// One product of the rows of x: what matmul, moe_matmul and moe_down are.
+class ProductOp final : public CudaOp {
+ public:
+  ProductOp(std::string name, std::int64_t by_block, const Tensor& x, const Tensor& w, const Tensor& bias,
+            const Tensor& out)
+      : name_(std::move(name)),
+        views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
+        bank_(x, quantised({&views_.w, 1}, view_of(x), views_.out, row_count(x), by_block), scratch_) {}
+
+  ScratchLayout& scratch() { return scratch_; }
+  void set_rows(const OpRows& rows) { rows_ = rows; }
+  std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
+
+  void enqueue(const CudaRun& at) const override {
+    if (takes_float_rows()) {
+      enqueue_float_rows(at);
+      return;
+    }
+    bank_.fill(at.scratch, at.stream, name_);
+    rows_.fill(at.scratch, at.stream, name_);
+    multiply(views_, bank_.at(at.scratch), rows_, at, name_);
+  }
+
+ private:
+  // Few rows of f32 with one matrix of plain weights.
+  bool takes_float_rows() const {
+    const View x = bank_.at(nullptr).x;
+    return is_float(views_.w.type) && views_.w.rank == 2 && x.rank == 2 && x.type == DType::f32 &&
+           x.dims[0] <= kFloatRows;
+  }
+  void enqueue_float_rows(const CudaRun& at) const {
+    const View x = bank_.at(nullptr).x;
+    run(launch_float_rows({.w = views_.w.data,
+                           .w_column = views_.w.strides[0],
+                           .x = x.data,
+                           .x_stride = x.strides[0],
+                           .out = views_.out.data,
+                           .out_stride = views_.out.strides[0],
+                           .bias = views_.bias.data,
+                           .live = rows_.at(nullptr).live,
+                           .rows = static_cast<std::int32_t>(x.dims[0]),
+                           .n = static_cast<std::int32_t>(views_.w.dims[0]),
+                           .k = static_cast<std::int32_t>(views_.w.dims[1]),
+                           .type = views_.w.type,
+                           .out_type = views_.out.type,
+                           .bias_type = views_.bias.type},
+                          at.stream),
+        name_);
+  }
+
+  std::string name_;
+  ScratchLayout scratch_;
+  ProductViews views_;
+  OpBank bank_;
+  OpRows rows_ = OpRows::every_row(0, {});
+};
+
+class GateUpOp final : public CudaOp {
+ public:
+  GateUpOp(const MoeGateUp& op, bool grouped)
+      : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
+        rows_(OpRows::of(op, grouped, scratch_)),
+        product_(op.row_pair.dim(0), kByBlockPairs, op.x, op.gate, op.up, op.act, op.out, scratch_) {}
+
+  std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  void enqueue(const CudaRun& at) const override {
+    rows_.fill(at.scratch, at.stream, name_);
+    product_.enqueue(rows_, at, name_);
+  }
+
+ private:
+  std::string name_;
+  ScratchLayout scratch_;
+  OpRows rows_;
+  GateUpProduct product_;
+};
+
+class SharedExpertOp final : public CudaOp {
+ public:
+  explicit SharedExpertOp(const MoeSharedExpert& op)
+      : name_(fmt::format("moe_shared_expert {}", shape_text(op.out.shape()))),
+        down_(view_of(op.down)),
+        share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = live_of(op.live)},
+        rows_(OpRows::every_row(op.x.dim(0), op.live)),
+        gate_up_(op.x.dim(0), kByBlockRows, op.x, op.gate, op.up, op.act, op.hidden, scratch_),
+        hidden_(op.hidden, quantised({&down_, 1}, view_of(op.hidden), share_.out, op.hidden.dim(0), kByBlockRows),
+                scratch_),
+        y_at_(scratch_.add(op.out.dim(0), op.out.dim(1) * 4)) {}
+
+  std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  void enqueue(const CudaRun& at) const override {
+    gate_up_.enqueue(rows_, at, name_);
+    hidden_.fill(at.scratch, at.stream, name_);
+    ShareArgs share = share_;
+    share.y = float_rows(at.scratch + y_at_, share.out.dims[0], share.out.dims[1]);
+    multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, at, name_);
+    run(launch_share(share, at.stream), name_);
+  }
+
+ private:
+  std::string name_;
+  ScratchLayout scratch_;
+  View down_;
+  ShareArgs share_;
+  OpRows rows_;
+  GateUpProduct gate_up_;
+  OpBank hidden_;
+  std::int64_t y_at_;
+};
+
+}  // namespace
+
+View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
+  return {.data = data, .type = DType::f32, .rank = 2, .dims = {rows, columns}, .strides = {columns * 4, 4}};
+}
+
+GateUpProduct::GateUpProduct(std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate,
+                             const Tensor& up, Activation act, const Tensor& out, ScratchLayout& scratch)
+    : gate_(view_of(gate)),
+      up_(view_of(up)),
+      out_(view_of(out)),
+      fused_(gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_)),
+      bank_(x, quantised(std::array{gate_, up_}, view_of(x), out_, rows, by_block), scratch),
+      act_(act),
+      g_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)),
+      u_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)) {}
+
+void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const {
+  bank_.fill(at.scratch, at.stream, op);
+  const RowBank bank = bank_.at(at.scratch);
+  if (fused_) {
+    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, at, op);
+    return;
+  }
+  const View g = float_rows(at.scratch + g_at_, out_.dims[0], out_.dims[1]);
+  const View u = float_rows(at.scratch + u_at_, out_.dims[0], out_.dims[1]);
+  multiply({.w = gate_, .out = g}, bank, rows, at, op);
+  multiply({.w = up_, .out = u}, bank, rows, at, op);
+  run(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
+}
+
+std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target&) {
+  auto made =
+      std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
+                                  kByBlockRows, op.x, op.w, op.bias, op.out);
+  made->set_rows(OpRows::every_row(op.x.dim(0), op.live));
+  return made;
+}
+
+std::unique_ptr<CudaOp> make_cuda_op(const MoeMatmul& op, const Target&) {
+  auto made = std::make_unique<ProductOp>(
+      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), kByBlockPairs, op.x, op.w,
+      Tensor{}, op.out);
+  made->set_rows(OpRows::of(op, made->scratch()));
+  return made;
+}
+
+std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target&) {
+  return make_down(op, false);
+}
+
+std::unique_ptr<CudaOp> make_down(const MoeDown& op, bool grouped) {
+  auto made = std::make_unique<ProductOp>(
+      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), kByBlockPairs, op.x,
+      op.down, Tensor{}, op.out);
+  made->set_rows(OpRows::of(op, grouped, made->scratch()));
+  return made;
+}
+
+std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target&) {
+  return make_gate_up(op, false);
+}
+
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, bool grouped) {
+  return std::make_unique<GateUpOp>(op, grouped);
+}
+
+std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target&) {
+  return std::make_unique<SharedExpertOp>(op);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,231 @@
+// One token routed by one warp: everything in registers. For up to 1024 experts, 32 slots and 32 groups
+// (routes_in_warp). Lane l has the experts i * 32 + l: the chains of the canonical sum.
+#pragma once
+
+#include <type_traits>
+
+#include "backends/cuda/element.cuh"
+#include "backends/cuda/moe_route_plan.h"
+#include "backends/cuda/scoring.cuh"
+
+namespace conclave::cuda {
+
+inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
+
+// What lane s < top_k gets for slot s. `usable` is the same in all lanes: false where the row had no usable logit.
+struct RoutedSlot {
+  std::int32_t expert;
+  float weight;
+  bool usable;
+};
+
+// exp(l - max), l not above max. f32 has enough digits, but not the range: weights may be divided by a small sum later.
+__device__ __forceinline__ double weight_exp(float l, float max) {
+  const float x = l - max;
+  return x >= -80.0F ? static_cast<double>(expf(x)) : exp(static_cast<double>(l) - static_cast<double>(max));
+}
+
+// A chosen expert's weight before any division. `max`: of the logits that a softmax goes over.
+__device__ __forceinline__ double raw_weight(Score score, float l, float max) {
+  if (l == lowest()) return 0;
+  if (score == Score::softmax || score == Score::softmax_after_top_k) return weight_exp(l, max);
+  const double e = weight_exp(-fabsf(l), 0.0F);
+  if (score == Score::sigmoid) return (l >= 0.0F ? 1.0 : e) / (1.0 + e);
+  if (l < -80.0F) return sqrt(e);  // log(1 + e) = e
+  return static_cast<double>(sqrtf(fmaxf(l, 0.0F) + log1pf(static_cast<float>(e))));
+}
+
+// What raw weights are divided by: the softmax's sum, then max(the sum of the weights, 2^-14), in one step.
+// `over_all`: the sum of the exponentials of all experts; `chosen`: of the raw weights.
+__device__ __forceinline__ double weight_divisor(const RoutingRule& rule, double over_all, double chosen) {
+  const double total = rule.score == Score::softmax               ? over_all
+                       : rule.score == Score::softmax_after_top_k ? chosen
+                                                                  : 1.0;
+  return rule.renormalize ? fmax(chosen, total * 0x1p-14) : total;
+}
+
+__device__ __forceinline__ float scaled_weight(const RouteRule& how, double weight, std::int32_t expert) {
+  weight *= static_cast<double>(how.rule.scale);
+  if (how.expert_scale != nullptr) weight *= static_cast<double>(how.expert_scale[expert]);
+  return static_cast<float>(weight);
+}
+
+// rank[e] where it is not the logit itself. `e` is exp(l - max), `total` the sum of all of them: for softmax alone.
+__device__ __forceinline__ float score_rank(const RouteRule& how, float l, float e, float total, std::int64_t expert) {
+  if (l == lowest()) return l;
+  float rank = l;
+  if (how.rule.score == Score::softmax) rank = __fdiv_rn(e, total);
+  if (how.rule.score == Score::sigmoid) rank = score_sigmoid(l);
+  if (how.rule.score == Score::sqrt_softplus) rank = score_sqrt_softplus(l);
+  if (how.bias != nullptr) rank = __fadd_rn(rank, how.bias[expert]);
+  return ordered(rank);
+}
+
+// A group's rank from its two best ranks.
+__device__ __forceinline__ float group_rank(GroupScore score, float first, float second) {
+  return score == GroupScore::max || second == lowest() ? first : ordered(__fadd_rn(first, second));
+}
+
+__device__ __forceinline__ double warp_sum(double x) {
+  for (int half = 16; half > 0; half /= 2) x += __shfl_xor_sync(kAllLanes, x, half);
+  return x;
+}
+
+// The lane's logits of a row in memory. Minus infinity past the last expert.
+template <int kPer>
+__device__ __forceinline__ void load_logits(DType type, const std::byte* row, std::int32_t n_experts,
+                                            float (&logits)[kPer]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto load = [&](auto one_type) {  // the type is asked for once, so that the loads go out together
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      const std::int32_t e = i * kWarp + lane;
+      logits[i] = e < n_experts ? load_float(decltype(one_type)::value, row, e) : lowest();
+    }
+  };
+  if (type == DType::f32) {
+    load(std::integral_constant<DType, DType::f32>{});
+  } else if (type == DType::f16) {
+    load(std::integral_constant<DType, DType::f16>{});
+  } else {
+    load(std::integral_constant<DType, DType::bf16>{});
+  }
+}
+
+// The groups that stay, as a mask. `keys` are the lane's ranks in order_of() form; `shared` has room for all of them.
+template <int kPer>
+__device__ __forceinline__ std::uint32_t chosen_groups(const RouteRule& how, const std::uint32_t (&keys)[kPer],
+                                                       std::uint32_t* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto n_groups = static_cast<std::int32_t>(how.rule.n_groups);
+  const std::int32_t per_group = how.n_experts / n_groups;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const std::int32_t e = i * kWarp + lane;
+    if (e < how.n_experts) shared[e] = keys[i];
+  }
+  __syncwarp();
+  std::uint32_t first = kLowestOrder;
+  std::uint32_t second = kLowestOrder;
+  if (lane < n_groups) {
+    std::int32_t m = lane % per_group;  // each lane begins elsewhere: no two in one bank
+    for (std::int32_t j = 0; j < per_group; ++j) {
+      const std::uint32_t key = shared[lane * per_group + m];
+      second = max(second, min(first, key));
+      first = max(first, key);
+      m = m + 1 == per_group ? 0 : m + 1;
+    }
+  }
+  const std::uint32_t rank =
+      lane < n_groups ? order_of(group_rank(how.rule.group_score, from_order(first), from_order(second))) : 0;
+  std::int32_t better = 0;
+  for (int g = 0; g < n_groups; ++g) {
+    const std::uint32_t other = __shfl_sync(kAllLanes, rank, g);
+    if (other > rank || (other == rank && g < lane)) ++better;
+  }
+  return __ballot_sync(kAllLanes, lane < n_groups && better < static_cast<std::int32_t>(how.rule.top_groups));
+}
+
+// All 32 lanes call it, with the lane's logits as load_logits() gives them. `shared`: n_experts words of the warp's own
+// where there are groups, else unused.
+template <int kPer>
+__device__ __forceinline__ RoutedSlot route_token(const RouteRule& how, float (&l)[kPer], std::uint32_t* shared) {
+  const RoutingRule& rule = how.rule;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto top_k = static_cast<std::int32_t>(rule.top_k);
+  const bool by_logit = how.by_logit;
+
+  std::uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    l[i] = ordered(l[i]);
+    largest = max(largest, order_of(l[i]));
+  }
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (largest == kLowestOrder) {
+    const std::int32_t expert = lane < top_k ? lane : 0;
+    return {expert, scaled_weight(how, 1.0 / static_cast<double>(top_k), expert), false};
+  }
+  const float max_logit = from_order(largest);
+
+  // What is not there is minus infinity: it adds nothing.
+  float exps[kPer] = {};
+  float total = 0;
+  if (rule.score == Score::softmax) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      exps[i] = score_exp(l[i] - max_logit);
+      total = __fadd_rn(total, exps[i]);
+    }
+    total = fold_chains(total);
+  }
+
+  std::uint32_t keys[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const std::int32_t e = i * kWarp + lane;
+    keys[i] = 0;
+    if (e < how.n_experts) keys[i] = order_of(by_logit ? l[i] : score_rank(how, l[i], exps[i], total, e));
+  }
+  if (rule.n_groups > 1) {
+    const std::uint32_t in = chosen_groups(how, keys, shared);
+    const std::int32_t per_group = how.n_experts / static_cast<std::int32_t>(rule.n_groups);
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      const std::int32_t e = i * kWarp + lane;
+      if (e < how.n_experts && ((in >> (e / per_group)) & 1U) == 0) keys[i] = 0;
+    }
+  }
+
+  // Per round the best of all lanes' bests; ties to the lower expert.
+  std::uint32_t mine = 0;
+  std::int32_t my_expert = 0;
+  const auto find_mine = [&] {
+    mine = 0;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      if (keys[i] > mine) {
+        mine = keys[i];
+        my_expert = i * kWarp + lane;
+      }
+    }
+  };
+  find_mine();
+  std::int32_t expert = 0;
+  float logit = lowest();
+  for (std::int32_t s = 0; s < top_k; ++s) {
+    const std::uint32_t best = __reduce_max_sync(kAllLanes, mine);
+    const auto winner = static_cast<std::int32_t>(
+        __reduce_min_sync(kAllLanes, mine == best ? static_cast<std::uint32_t>(my_expert) : 0x7FFFFFFFU));
+    float taken = 0;
+    if (mine == best && my_expert == winner) {
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) {
+        if (i * kWarp + lane == winner) {
+          taken = l[i];
+          keys[i] = 0;
+        }
+      }
+      find_mine();
+    }
+    const float chosen_logit = by_logit ? from_order(best) : __shfl_sync(kAllLanes, taken, winner % kWarp);
+    if (s == lane) {
+      expert = winner;
+      logit = chosen_logit;
+    }
+  }
+
+  // Lanes past top_k have a logit of minus infinity, so no weight.
+  float max_chosen = max_logit;
+  if (rule.score == Score::softmax_after_top_k) {
+    max_chosen = from_order(__reduce_max_sync(kAllLanes, order_of(logit)));
+  }
+  const double raw = raw_weight(rule.score, logit, max_chosen);
+  const bool sums = rule.renormalize || rule.score == Score::softmax_after_top_k;
+  const double chosen = sums ? warp_sum(raw) : 0;
+  const double divisor = weight_divisor(rule, static_cast<double>(total), chosen);
+  return {expert, scaled_weight(how, raw == 0 ? 0 : raw / divisor, expert), true};
+}
+
+}  // namespace conclave::cuda

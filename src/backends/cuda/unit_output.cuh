@@ -1,0 +1,39 @@
+// The columns that a block of a unit product has, and where their results go.
+#pragma once
+
+#include "backends/cuda/few_rows_plan.h"
+#include "backends/cuda/plain_dot.cuh"
+#include "backends/cuda/row_table.cuh"
+
+namespace conclave::cuda {
+
+// Columns of weights c = 0, 1, ... of a block that starts at column `first` of the output. With gate and up, runs of 16
+// columns of gate and the same of up alternate.
+struct UnitColumns {
+  const UnitArgs& args;
+  int expert;
+  int first;
+
+  __device__ __forceinline__ bool is_up(int c) const { return args.up != nullptr && (c & 16) != 0; }
+  // Of the output.
+  __device__ __forceinline__ int column(int c) const { return first + (args.up != nullptr ? c / 32 * 16 + c % 16 : c); }
+  // Past the last column it is the last again: computed and not used.
+  __device__ __forceinline__ const std::byte* address(int c) const {
+    const std::int64_t at = column(c) < args.n ? column(c) : args.n - 1;
+    return is_up(c) ? args.up + expert * args.up_expert + at * args.up_column
+                    : args.w + expert * args.w_expert + at * args.w_column;
+  }
+  // The product in floating point, for a row that has no int8 form.
+  __device__ __forceinline__ float plain(int c, std::int64_t from) const {
+    return plain_dot({args.x + from * args.x_stride, args.x_type, address(c), args.type, args.type == DType::q6_k,
+                      std::int64_t{args.chunks} * kChunk});
+  }
+  __device__ __forceinline__ void store(int c, std::int64_t row, float y) const {
+    const int n = column(c);
+    if (n >= columns_of(args.table, args.n)) return;
+    if (args.bias != nullptr) y += load_float(args.bias_type, args.bias, n);
+    store_float(args.out_type, args.out + row * args.out_stride, n, y);
+  }
+};
+
+}  // namespace conclave::cuda

@@ -1,0 +1,26 @@
+// One weight of a tensor, however its rows are laid out: as stored (decode.cuh) or in planes (weight_planes.h).
+#pragma once
+
+#include "backends/cuda/decode.cuh"
+#include "backends/cuda/weight_planes.h"
+
+namespace conclave::cuda {
+
+// Weight k of a row that weight_planes.h describes.
+__device__ __forceinline__ float decode_planes(const std::byte* row, std::int64_t blocks, std::int64_t k) {
+  const PlanesQ6K planes{blocks};
+  const std::int64_t b = k / 256;
+  const auto i = static_cast<unsigned>(k % 256);
+  const unsigned h = i / 128;
+  const unsigned low = byte_at(row + planes.ql(b), 64 * h + i % 64) >> (i % 128 < 64 ? 0 : 4) & 0xFU;
+  const unsigned high = byte_at(row + planes.qh(b), 32 * h + i % 32) >> 2 * (i / 32 % 4) & 3U;
+  const float scale = half_at(row + planes.d(b), 0) * static_cast<float>(signed_at(row + planes.scales(b), i / 16));
+  return scale * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+}
+
+// Weight k of the row at `column`.
+__device__ __forceinline__ float weight_at(const View& w, const std::byte* column, std::int64_t k) {
+  return w.planes ? decode_planes(column, w.dims[w.rank - 1] / 256, k) : decode_weight(w.type, column, k);
+}
+
+}  // namespace conclave::cuda

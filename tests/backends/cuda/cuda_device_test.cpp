@@ -1,0 +1,339 @@
+#include "backends/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "backends/cpu/cpu_device.h"
+#include "base/error.h"
+#include "ops/host_access.h"
+#include "support/execute.h"
+#include "support/suite.h"
+
+namespace conclave::test {
+namespace {
+
+// Machines without a GPU build these tests and skip them.
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  }
+};
+
+TEST(CudaAbsence, IsToldInOneLine) {
+  const std::string absence = cuda_absence(4711);
+  EXPECT_NE(absence.find("no CUDA device"), std::string::npos) << absence;
+  EXPECT_THROW(CudaDevice({.device = 4711}), Error);
+}
+
+void expect_every_case(const std::string& path) {
+  CudaDevice device({.path = path});
+  for (const OpReport& report : run_suite(device, {.arithmetic = kInt8Arithmetic})) {
+    EXPECT_EQ(report.failed, 0) << report.op << ": " << (report.failures.empty() ? "" : report.failures.front());
+    EXPECT_GT(report.cases, 0) << report.op;
+  }
+}
+
+TEST_F(CudaTest, PassesEveryCase) {
+  expect_every_case("");
+}
+TEST_F(CudaTest, PassesEveryCaseAsGpusBeforeHopperDo) {
+  expect_every_case("sm80");
+}
+TEST_F(CudaTest, RefusesAPathThatIsNone) {
+  EXPECT_THROW(CudaDevice({.path = "sm17"}), Error);
+}
+
+std::vector<std::uint32_t> without_payloads(std::vector<std::uint32_t> bits) {
+  for (std::uint32_t& b : bits) {
+    if (std::isnan(std::bit_cast<float>(b))) b = 0x7FC00000U;
+  }
+  return bits;
+}
+
+TEST_F(CudaTest, ProductsHaveTheBitsOfTheCpu) {
+  CudaDevice gpu;
+  CpuDevice cpu({.threads = 2});
+  for (const OpCases& cases : all_op_cases()) {
+    if (cases.op != "matmul" && cases.op != "moe_matmul" && cases.op != "moe_down") continue;
+    std::vector<CaseSpec> specs = cases.list();
+    for (int i = 0; i < 100; ++i) specs.push_back(random_spec(cases, 99, i));
+    for (const CaseSpec& spec : specs) {
+      const Case one = spec.make(Layout::dense);
+      const Outcome got = execute(one, gpu);
+      const Outcome want = execute(one, cpu);
+      ASSERT_EQ(got.fault, "") << cases.op << " [" << spec.name << "]";
+      for (const auto& [name, bits] : want.outputs) {
+        EXPECT_EQ(without_payloads(got.outputs.at(name)), without_payloads(bits))
+            << cases.op << " [" << spec.name << "]: " << name;
+      }
+    }
+  }
+}
+
+TEST_F(CudaTest, EqualLogitsChooseEqualExpertsOnAMillionRows) {
+  CudaDevice gpu;
+  CpuDevice cpu;
+  constexpr std::int64_t kRows = 100'000;
+  for (int round = 0; round < 10; ++round) {
+    CaseBuilder b(static_cast<std::uint64_t>(round), Layout::dense);
+    std::vector<float> logits(kRows * 128);
+    for (float& x : logits) {
+      // Coarse values tie often; now and then there is no number at all.
+      const std::int64_t kind = b.rng.integer(0, 999);
+      x = kind == 0 ? NAN : kind == 1 ? -INFINITY : kind == 2 ? INFINITY : static_cast<float>(b.rng.normal());
+      if (round % 2 == 1) x = std::round(x * 4) / 4;
+    }
+    const MoeRoute op{
+        .logits = b.floats(DType::f32, {kRows, 128}, logits),
+        .rule = {.top_k = 8, .renormalize = true},
+        .out = {.experts = b.output(DType::i32, {kRows, 8}), .weights = b.output(DType::f32, {kRows, 8})}};
+    const Case one = b.finish("rows", op);
+    ASSERT_EQ(execute(one, gpu).outputs.at("experts"), execute(one, cpu).outputs.at("experts")) << round;
+  }
+}
+
+// An MoE layer of some size, and any part of its tokens as a batch of its own.
+struct Layer {
+  static constexpr std::int64_t kExperts = 8;
+  static constexpr std::int64_t kTopK = 3;
+  std::int64_t d_model = 512;
+  std::int64_t d_ff = 256;
+  DType gate = DType::q4_k;
+  DType down = DType::q6_k;
+
+  Case make(std::int64_t n_tokens) const {
+    CaseBuilder b(7, Layout::dense);
+    const std::int64_t pairs = n_tokens * kTopK;
+    MoeFfn op{.rule = {.top_k = kTopK, .renormalize = true}};
+    op.gate = b.weights(gate, {kExperts, d_ff, d_model});
+    op.up = b.weights(gate, {kExperts, d_ff, d_model});
+    op.down = b.weights(down, {kExperts, d_model, d_ff});
+    op.next.weight = b.values(DType::f32, {d_model});
+    op.x = b.values(DType::f32, {n_tokens, d_model});
+    op.logits = b.values(DType::f32, {n_tokens, kExperts});
+    op.residual = b.values(DType::f32, {n_tokens, d_model});
+    op.routing = {.experts = b.output(DType::i32, {n_tokens, kTopK}),
+                  .weights = b.output(DType::f32, {n_tokens, kTopK})};
+    op.groups = {.offsets = b.output(DType::i32, {kExperts + 1}),
+                 .row_pair = b.output(DType::i32, {pairs}),
+                 .pair_row = b.output(DType::i32, {n_tokens, kTopK})};
+    op.hidden = b.output(DType::f32, {pairs, d_ff});
+    op.expert_out = b.output(DType::f32, {pairs, d_model});
+    op.next.out = b.output(DType::f32, {n_tokens, d_model});
+    return b.finish("layer", op);
+  }
+};
+
+// The tokens first .. first+count-1 of a layer's batch, as a batch.
+Case part_of(const Case& all, std::int64_t first, std::int64_t count) {
+  Case part = all;
+  auto& op = std::get<MoeFfn>(part.op);
+  for (Tensor* t :
+       {&op.x, &op.logits, &op.residual, &op.routing.experts, &op.routing.weights, &op.groups.pair_row, &op.next.out}) {
+    *t = slice(*t, 0, first, count);
+  }
+  for (Tensor* t : {&op.groups.row_pair, &op.hidden, &op.expert_out}) *t = slice(*t, 0, 0, count * Layer::kTopK);
+  return part;
+}
+
+// Of the tokens first .. first+count-1, what a run of more of them gave.
+std::vector<std::uint32_t> rows_of(const Outcome& outcome, const std::string& name, std::int64_t first,
+                                   std::int64_t count, std::int64_t width) {
+  const std::vector<std::uint32_t>& all = outcome.outputs.at(name);
+  return {all.begin() + first * width, all.begin() + (first + count) * width};
+}
+
+TEST_F(CudaTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
+  CudaDevice device;
+  constexpr std::int64_t kTokens = 300;
+  for (const Layer& layer : {Layer{}, Layer{.d_model = 2560, .d_ff = 512, .down = DType::q4_k},
+                             Layer{.gate = DType::q5_k, .down = DType::q8_0}}) {
+    const Case whole = layer.make(kTokens);
+    const Outcome want = execute(whole, device);
+    for (const std::int64_t count : {1, 2, 3, 8, 9, 33, 64, 65, 256}) {
+      for (std::int64_t first = 0; first + count <= kTokens; first += std::max<std::int64_t>(count, 97)) {
+        const Outcome got = execute(part_of(whole, first, count), device);
+        for (const std::string name : {"residual", "normed"}) {
+          ASSERT_EQ(rows_of(got, name, 0, count, layer.d_model), rows_of(want, name, first, count, layer.d_model))
+              << name << " of tokens " << first << " and " << count - 1 << " more";
+        }
+      }
+    }
+  }
+}
+
+// A case whose tensors lie on the device.
+struct OnDevice {
+  OnDevice(const Case& from, CudaDevice& on) : device(on), op(from.op) {
+    std::map<const Buffer*, Buffer*> moved;
+    for (const auto& buffer : from.buffers) {
+      buffers.push_back(device.allocate(buffer->bytes()));
+      device.upload(*buffers.back(), 0, {buffer->host(), static_cast<std::size_t>(buffer->bytes())});
+      moved[buffer.get()] = buffers.back().get();
+    }
+    op = rebind(op, moved);
+  }
+  void put(const Tensor& t, std::span<const std::byte> bytes) { device.upload(*t.buffer, t.byte_offset, bytes); }
+  std::vector<float> floats(const Tensor& t) {
+    std::vector<float> values(static_cast<std::size_t>(element_count(t)));
+    device.download(*t.buffer, t.byte_offset, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  CudaDevice& device;
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  Op op;
+};
+
+TEST_F(CudaTest, OneGraphGivesTheEagerBitsForAThousandRoutings) {
+  CudaDevice device;
+  constexpr std::int64_t kTokens = 40;
+  const Case layer = Layer{}.make(kTokens);
+  OnDevice captured(layer, device);
+  OnDevice eager(layer, device);
+  const auto& one = std::get<MoeFfn>(captured.op);
+  const auto& other = std::get<MoeFfn>(eager.op);
+  Program program;
+  program.record(one);
+  const auto graph = device.compile(program, {.capture = true});
+  Rng rng(5);
+  std::vector<float> logits(kTokens * Layer::kExperts);
+  std::vector<float> residual(kTokens * 512, 1.0F);
+  for (int round = 0; round < 1000; ++round) {
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const auto expert = static_cast<std::int64_t>(i) % Layer::kExperts;
+      // Uniform; all on the first experts; rows without a number; some experts never.
+      logits[i] = static_cast<float>(rng.normal());
+      if (round % 4 == 1) logits[i] = expert < Layer::kTopK ? 10.0F : -10.0F;
+      if (round % 4 == 2 && rng.integer(0, 4) == 0) logits[i] = NAN;
+      if (round % 4 == 3 && expert > 4) logits[i] = -INFINITY;
+    }
+    for (OnDevice* side : {&captured, &eager}) {
+      const auto& op = std::get<MoeFfn>(side->op);
+      side->put(op.logits, std::as_bytes(std::span<const float>(logits)));
+      side->put(op.residual, std::as_bytes(std::span<const float>(residual)));
+    }
+    graph->run();
+    device.run(other);
+    ASSERT_EQ(without_payloads([&] {
+                std::vector<std::uint32_t> bits;
+                for (const float x : captured.floats(one.next.out)) bits.push_back(std::bit_cast<std::uint32_t>(x));
+                return bits;
+              }()),
+              without_payloads([&] {
+                std::vector<std::uint32_t> bits;
+                for (const float x : eager.floats(other.next.out)) bits.push_back(std::bit_cast<std::uint32_t>(x));
+                return bits;
+              }()))
+        << round;
+  }
+}
+
+TEST_F(CudaTest, PreparedWeightsGiveTheBitsOfStoredOnes) {
+  CudaDevice device;
+  for (const DType type : {DType::q4_k, DType::q6_k, DType::q8_0}) {
+    for (const std::int64_t rows : {1, 9, 70}) {
+      CaseBuilder b(11, Layout::dense);
+      const Matmul op{.x = b.values(DType::f32, {rows, 768}),
+                      .w = b.weights(type, {200, 768}),
+                      .out = b.output(DType::f32, {rows, 200})};
+      OnDevice stored(b.finish("product", op), device);
+      auto one = std::get<Matmul>(stored.op);
+      device.run(one);
+      const std::vector<float> want = stored.floats(one.out);
+      one.w = device.prepare(std::span(&one.w, 1))[0];
+      device.run(one);
+      EXPECT_EQ(stored.floats(one.out), want) << dtype_info(type).name << ", " << rows << " rows";
+      // A slice of what was prepared, too.
+      one.w = slice(one.w, 0, 16, 100);
+      one.out = slice(one.out, 1, 16, 100);
+      device.run(one);
+      one.out = std::get<Matmul>(stored.op).out;
+      EXPECT_EQ(stored.floats(one.out), want) << dtype_info(type).name << ", a slice";
+    }
+  }
+}
+
+// Lists that overlap, or are more than there are rows: the last list that names a row has it.
+TEST_F(CudaTest, OffsetsOfNonsenseLoseNoRow) {
+  CudaDevice device;
+  CpuDevice cpu({.threads = 1});
+  for (const DType type : {DType::q4_k, DType::q8_0}) {
+    for (const std::int32_t rows : {1, 100}) {
+      CaseBuilder b(13, Layout::dense);
+      const MoeDown op{.x = b.values(DType::f32, {rows, 512}),
+                       .down = b.weights(type, {8, 64, 512}),
+                       .offsets = b.ints(DType::i32, {9}, {0, rows, 0, rows, 0, rows, 0, rows, 0}),
+                       .out = b.output(DType::f32, {rows, 64})};
+      const Case one = b.finish("down", op);
+      EXPECT_EQ(execute(one, device).outputs.at("out"), execute(one, cpu).outputs.at("out")) << rows << " rows";
+    }
+  }
+}
+
+TEST_F(CudaTest, RowsOfNothingAreAsOnTheCpu) {
+  CudaDevice device;
+  CpuDevice cpu({.threads = 1});
+  for (const std::int64_t rows : {0, 1, 70}) {
+    CaseBuilder b(17, Layout::dense);
+    const Matmul op{.x = b.values(DType::f32, {rows, 0}),
+                    .w = b.weights(DType::q4_k, {40, 0}),
+                    .out = b.output(DType::f32, {rows, 40})};
+    const Case one = b.finish("empty", op);
+    const Outcome want = execute(one, cpu);
+    const Outcome got = execute(one, device);
+    EXPECT_EQ(got.fault.empty(), want.fault.empty()) << got.fault << want.fault;
+    EXPECT_EQ(got.outputs.at("out"), want.outputs.at("out")) << rows << " rows";
+  }
+}
+
+TEST_F(CudaTest, ActivationsUpToAMillionGiveNoInfinity) {
+  CudaDevice device;
+  const Case layer = Layer{}.make(4);
+  const auto& op = std::get<MoeFfn>(layer.op);
+  for (std::int64_t t = 0; t < 4; ++t) {
+    for (std::int64_t d = 0; d < op.x.dim(1); ++d) store(op.x, {t, d}, 1e6 * static_cast<double>(load(op.x, {t, d})));
+  }
+  for (const std::uint32_t bits : execute(layer, device).outputs.at("residual")) {
+    ASSERT_TRUE(std::isfinite(std::bit_cast<float>(bits)));
+  }
+}
+
+TEST_F(CudaTest, WhatWaitsForTheHostIsNoPartOfAGraph) {
+  CudaDevice device;
+  CaseBuilder b(3, Layout::dense);
+  const MoeRouteToHost op{.logits = b.values(DType::f32, {4, 8}),
+                          .rule = {.top_k = 2},
+                          .out = {.experts = b.output(DType::i32, {4, 2}), .weights = b.output(DType::f32, {4, 2})}};
+  const Case route = b.finish("route", op);
+  OnDevice on(route, device);
+  auto routed = std::get<MoeRouteToHost>(on.op);
+  routed.out = op.out;  // in host memory
+  Program program;
+  program.record(routed);
+  EXPECT_THROW(device.compile(program, {.capture = true}), Error);
+  EXPECT_NO_THROW(device.compile(program)->run());
+}
+
+TEST_F(CudaTest, MemoryThatIsNotThereIsAnError) {
+  CudaDevice device;
+  try {
+    device.allocate(std::int64_t{1} << 50);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+  }
+  const auto small = device.allocate(16);
+  std::byte bytes[32] = {};
+  EXPECT_THROW(device.upload(*small, 0, bytes), Error);
+  EXPECT_THROW(device.download(*small, 8, std::span(bytes).first(16)), Error);
+}
+
+}  // namespace
+}  // namespace conclave::test

@@ -1,0 +1,61 @@
+// Launch geometry, on any machine.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/many_rows_plan.h"
+#include "backends/cuda/weight_planes.h"
+
+namespace conclave::cuda {
+namespace {
+
+// Every list has from 0 to all of the rows: no cut of n rows over lists needs more tiles than the bound.
+TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
+  for (std::int64_t n_rows = 0; n_rows <= 3 * kManyRows; ++n_rows) {
+    for (const std::int64_t n_lists : {1, 2, 3, 5}) {
+      // The worst cut puts kManyFrom rows, or one past whole tiles, into as many lists as it can.
+      std::int64_t worst = 0;
+      for (std::int64_t first = 0; first <= n_rows; ++first) {
+        std::int64_t left = n_rows;
+        std::int64_t tiles = 0;
+        for (std::int64_t list = 0; list < n_lists && left > 0; ++list) {
+          const std::int64_t rows = list == 0 ? first : std::min(left, kManyFrom);
+          if (rows >= kManyFrom) tiles += ceil_div(rows, kManyRows);
+          left -= rows;
+        }
+        worst = std::max(worst, tiles);
+      }
+      EXPECT_LE(worst, most_row_tiles(n_rows, n_lists)) << n_rows << " rows, " << n_lists << " lists";
+    }
+  }
+}
+
+TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
+  constexpr std::int64_t kSmallest = 99 * 1024;  // of a block on sm_86 and sm_89
+  for (const DType type : {DType::q4_k, DType::q6_k}) {
+    for (std::int64_t chunks = 1; chunks < 100; ++chunks) {
+      EXPECT_LE(few_shared_bytes(type, chunks), kSmallest);
+      EXPECT_EQ(few_column_stride(type, chunks) % 32, 16);
+    }
+    EXPECT_LE(2 * stage_bytes(type), kSmallest);
+  }
+}
+
+TEST(CudaPlans, PlanesLieSideBySide) {
+  for (std::int64_t blocks = 1; blocks < 60; ++blocks) {
+    const PlanesQ6K planes{blocks};
+    EXPECT_EQ(planes.qh(0), planes.ql(blocks));
+    EXPECT_EQ(planes.scales(0), planes.qh(blocks));
+    EXPECT_EQ(planes.d(0), planes.scales(blocks));
+    EXPECT_GE(planes.row_bytes(), planes.d(blocks));
+    EXPECT_EQ(planes.row_bytes() % 16, 0);
+    EXPECT_EQ(planes.d(0) % 16, 0);
+  }
+}
+
+TEST(CudaPlans, BlocksOfOneTokenAreThoseOfItsExperts) {
+  EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks, 8 * 48);
+  EXPECT_EQ(few_rows_plan(DType::q4_k, 0, 768, 8, true).blocks, 0);
+  EXPECT_EQ(many_rows_plan(DType::q4_k, 8, 128, 768, true).blocks, 0);
+}
+
+}  // namespace
+}  // namespace conclave::cuda
