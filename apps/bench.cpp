@@ -8,7 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "api/devices.h"
+#include "base/fail.h"
 #include "base/thread_pool.h"
+#ifdef CONCLAVE_HAS_CUDA
+#include "bench/gpu/gpu_bench.h"
+#endif
 #include "bench/kernels/kernel_bench.h"
 #include "bench/model/model_bench.h"
 #include "kv_type.h"
@@ -29,10 +34,13 @@ constexpr const char* kFooter =
     "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"
     "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
     "products, each measured in the same run), and how often the reference would fit in. What is computed is checked\n"
-    "first: a wrong result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n\n"
+    "first: a wrong result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n"
+    "On a GPU it is the MoE layer, from router logits to the next norm, as part of a graph; --model, --tokens, --skew\n"
+    "and --stages choose.\n\n"
     "Examples:\n"
     "  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
-    "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512";
+    "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512\n"
+    "  conclave bench --kernels --device cuda";
 
 struct BenchArguments {
   bench::BenchOptions options;
@@ -40,6 +48,7 @@ struct BenchArguments {
   double memory_gib = 4;
   bench::ModelBenchOptions model;
   std::string model_path;
+  bool stages = false;
 };
 
 std::string variable(const char* name, const char* otherwise) {
@@ -59,7 +68,31 @@ bench::BenchOutput program_output() {
   return {.print = [](std::string_view text) { print(text); }, .progress = show_progress};
 }
 
+#ifdef CONCLAVE_HAS_CUDA
+int run_gpu(const BenchArguments& arguments) {
+  if (const std::string absence = cuda_absence_here(); !absence.empty()) fail(ErrorCode::unsupported, "{}", absence);
+  bench::GpuBenchOptions options{.device = arguments.device, .json = arguments.options.json};
+  options.models = bench::split_lists(arguments.options.rows.models);
+  options.stages = arguments.stages;
+  if (const auto skews = bench::split_lists(arguments.options.rows.skews); !skews.empty()) options.skews = skews;
+  if (const auto tokens = bench::split_lists(arguments.options.rows.tokens); !tokens.empty()) {
+    options.tokens.clear();
+    for (const std::string& text : tokens) {
+      const auto count = parse_token_list(text);
+      if (!count || count->size() != 1 || count->front() < 1) {
+        fail(ErrorCode::invalid_argument, "'{}' is not a number of tokens", text);
+      }
+      options.tokens.push_back(count->front());
+    }
+  }
+  return bench::run_gpu_bench(options, program_output());
+}
+#endif
+
 int run_kernels(BenchArguments arguments) {
+#ifdef CONCLAVE_HAS_CUDA
+  if (arguments.device.starts_with("cuda")) return run_gpu(arguments);
+#endif
   if (!arguments.device.empty() && arguments.device != "cpu" && arguments.device != "auto") {
     fail(ErrorCode::invalid_argument, "there is no device '{}' to benchmark; there is: cpu", arguments.device);
   }
@@ -144,6 +177,7 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)"),
         command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
         command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
+        command.add_flag("--stages", arguments.stages, "on a GPU: the ops that moe_ffn stands for, too"),
         command.add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour"),
         command.add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)"),
         command.add_option("--memory", arguments.memory_gib, "GiB of weights at most (4)")
@@ -160,7 +194,9 @@ void add_bench(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("bench", "how fast a model or the ops are, against what this machine can do");
   CLI::Option* model = add_model_options(*command, *arguments);
   add_kernel_options(*command, *arguments, model);
-  command->add_option("--device,--backend", arguments->device, "cpu (the default); with -m also ref");
+  command->add_option(
+      "--device,--backend", arguments->device,
+      "cpu, cuda or cuda:N; with -m also ref and auto, the default (a GPU that has room, else the CPU)");
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
       ->check(CLI::Range(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "conclave/session.h"
+#include "device_options.h"
 #include "kv_type.h"
 #include "npy.h"
 #include "ops/profile.h"
@@ -59,10 +60,7 @@ void add_logits(CLI::App& app, Command& chosen) {
       ->check(token_list())
       ->type_name("IDS");
   command->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
-  command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
-  command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_device_options(*command, options->device);
   command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

@@ -13,6 +13,7 @@
 #include "base/file_text.h"
 #include "conclave/session.h"
 #include "default_model.h"
+#include "device_options.h"
 #include "engine/loaded_model.h"
 #include "engine/vocabulary_reader.h"
 #include "kv_type.h"
@@ -222,10 +223,7 @@ void add_route(CLI::App& app, Command& chosen) {
           ""))
       ->type_name("FILE")
       ->allow_extra_args(false);  // one name after each --out
-  command->add_option("--device,--backend", options->device.device, "cpu, ref or auto (auto)")->type_name("NAME");
-  command->add_option("-t,--threads", options->device.threads, "of the cpu device (the physical cores)")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  add_device_options(*command, options->device);
   command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

@@ -1,5 +1,6 @@
 #include "run_options.h"
 
+#include "device_options.h"
 #include "kv_type.h"
 #include "token_list.h"
 #include "whole_number.h"
@@ -83,10 +84,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
                   "tokens of context (4096, or what the prompt and -n need, up to what the model was trained for)")
       ->check(at_least<std::int64_t>(1))
       ->type_name("N");
-  command.add_option("--device,--backend", options.device.device, "cpu, ref or auto (auto)")->type_name("NAME");
-  command.add_option("-t,--threads", options.device.threads, "of the cpu device (the physical cores)")
-      ->check(at_least(0))
-      ->type_name("N");
+  add_device_options(command, options.device);
   add_kv_option(command, options.session.kv_type, "f16");
   command.add_option("--chunk", options.session.chunk, "tokens of a prompt that go through the model at once (512)")
       ->check(at_least<std::int64_t>(1))

@@ -50,20 +50,24 @@ struct Subject {
   std::string kernels;  // the row of the kernel table, where a backend has several
 };
 
-// The backends of this machine.
+// The backends of this machine. The reference computes in f64, every other one in f32 with int8 activations.
 std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
-  const auto wants = [&](std::string_view name) { return arguments.device == name || arguments.device == "all"; };
   std::vector<Subject> subjects;
-  if (wants("ref")) {
-    subjects.push_back({std::make_unique<RefDevice>(moe_dump_from_environment()), test::kReferenceArithmetic, ""});
-  }
-  if (wants("cpu") || arguments.device == "auto") {
+  const auto add_cpu = [&] {
     auto cpu = make_cpu_device(arguments.threads);
     const std::string kernels(cpu->kernels().name);
     subjects.push_back({std::move(cpu), test::kInt8Arithmetic, kernels});
-  }
-  if (subjects.empty()) {
-    fail(ErrorCode::invalid_argument, "there is no device '{}' here; there are: ref, cpu", printable(arguments.device));
+  };
+  const std::vector<std::string> names =
+      arguments.device == "all" ? device_names() : std::vector<std::string>{arguments.device};
+  for (const std::string& name : names) {
+    if (name == "cpu") {
+      add_cpu();
+    } else {
+      auto device = make_device(name, arguments.threads);
+      const bool is_reference = device->name() == "ref";
+      subjects.push_back({std::move(device), is_reference ? test::kReferenceArithmetic : test::kInt8Arithmetic, ""});
+    }
   }
   return subjects;
 }
@@ -132,7 +136,11 @@ int selftest(SelftestArguments arguments) {
       print(arguments.json ? json_line(report, subject.kernels) : table_line(report, subject.kernels));
     });
   }
-  if (!arguments.json) print(fmt::format("\n{} cases, {} failed\n", cases, failed));
+  if (!arguments.json) {
+    const std::string absence = cuda_absence_here();
+    if (arguments.device == "all" && !absence.empty()) print(fmt::format("\ncuda: not tested: {}\n", absence));
+    print(fmt::format("\n{} cases, {} failed\n", cases, failed));
+  }
   return failed == 0 ? 0 : 1;
 }
 
@@ -141,7 +149,7 @@ int selftest(SelftestArguments arguments) {
 void add_selftest(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<SelftestArguments>();
   CLI::App* command = app.add_subcommand("selftest", "check every op of every backend on this machine");
-  command->add_option("--device,--backend", arguments->device, "ref, cpu, or all (the default)");
+  command->add_option("--device,--backend", arguments->device, "ref, cpu, cuda, cuda:N, auto, or all (the default)");
   command->add_option("-t,--threads", arguments->threads, "of the cpu device (the physical cores)")
       ->check(whole_number(ThreadPool::kMaxThreads));
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");

@@ -19,15 +19,17 @@
 namespace conclave {
 
 struct ModelOptions {
-  std::string device = "auto";  // "cpu", "ref" (slow: the oracle that others are tested against), or "auto": the best
-  int threads = 0;              // of the CPU device; 0: the physical cores that this process may use
+  // "cpu", "cuda" (the first GPU), "cuda:N", "ref" (slow: the oracle that others are tested against), or "auto": a GPU
+  // that has room for the model, else the CPU.
+  std::string device = "auto";
+  int threads = 0;  // of the CPU device; 0: the physical cores that this process may use
 };
 
 // What is known of a model before it runs.
 struct ModelFacts {
   std::string architecture;    // as the file says: "qwen3moe", ...
   std::string name;            // may be empty, may hold any bytes
-  std::string device;          // what it runs on: "cpu", "ref"
+  std::string device;          // what it runs on: "cpu", "cuda:0", "ref"
   std::int64_t n_vocab = 0;    // logits of a token
   std::int64_t n_context = 0;  // tokens that it was trained to see
   std::int64_t n_layers = 0;

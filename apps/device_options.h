@@ -1,0 +1,21 @@
+// --device NAME and -t N: what a model runs on, on the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "conclave/model.h"
+
+namespace conclave {
+
+// `options` must outlive the parsing.
+inline void add_device_options(CLI::App& command, ModelOptions& options) {
+  command
+      .add_option("--device,--backend", options.device,
+                  "cpu, cuda, cuda:N, ref, or auto (the default): a GPU that has room, else the CPU")
+      ->type_name("NAME");
+  command.add_option("-t,--threads", options.threads, "of the cpu device (the physical cores)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+}
+
+}  // namespace conclave
