@@ -37,6 +37,8 @@ std::string cuda_absence(int device) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   static_cast<void>(cudaGetLastError());
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) return "no CUDA device";
+  if (error == cudaErrorInsufficientDriver)
+    return "no CUDA device: there is no driver, or it is older than this build needs";
   if (error != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(error));
   if (device < 0 || device >= count) return fmt::format("no CUDA device {}: there are {}", device, count);
   int major = 0;
