@@ -51,8 +51,9 @@ std::string cuda_absence(int device) {
   const auto built = static_cast<cudaError_t>(cuda::built_for(&architecture));
   static_cast<void>(cudaGetLastError());
   if (built != cudaSuccess) {
-    return fmt::format("this build has no code for CUDA device {} (compute capability {}.{}): {}", device, major, minor,
-                       cudaGetErrorString(built));
+    return fmt::format(
+        "this build has no code for CUDA device {} (compute capability {}.{}; CONCLAVE_CUDA_ARCHS={}{} makes it): {}",
+        device, major, minor, major, minor, cudaGetErrorString(built));
   }
   return {};
 }
