@@ -70,8 +70,8 @@ bench::BenchOutput program_output() {
 
 #ifdef CONCLAVE_HAS_CUDA
 int run_gpu(const BenchArguments& arguments) {
-  if (const std::string absence = cuda_absence_here(); !absence.empty()) fail(ErrorCode::unsupported, "{}", absence);
-  bench::GpuBenchOptions options{.device = arguments.device, .json = arguments.options.json};
+  const std::unique_ptr<Device> device = make_device(arguments.device, arguments.options.threads);
+  bench::GpuBenchOptions options{.json = arguments.options.json};
   options.models = bench::split_lists(arguments.options.rows.models);
   options.stages = arguments.stages;
   if (const auto skews = bench::split_lists(arguments.options.rows.skews); !skews.empty()) options.skews = skews;
@@ -85,7 +85,7 @@ int run_gpu(const BenchArguments& arguments) {
       options.tokens.push_back(count->front());
     }
   }
-  return bench::run_gpu_bench(options, program_output());
+  return bench::run_gpu_bench(dynamic_cast<CudaDevice&>(*device), options, program_output());
 }
 #endif
 

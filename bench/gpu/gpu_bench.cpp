@@ -48,8 +48,8 @@ const std::map<std::int64_t, double> kVllm = {{1, 29.9}, {2, 45.1},  {4, 77.6}, 
 
 class GpuBench {
  public:
-  GpuBench(const GpuBenchOptions& options, const BenchOutput& output)
-      : options_(options), output_(output), gpu_({.device = number_of(options.device)}) {}
+  GpuBench(CudaDevice& gpu, const GpuBenchOptions& options, const BenchOutput& output)
+      : options_(options), output_(output), gpu_(gpu) {}
 
   int run() {
     measure_read();
@@ -73,8 +73,6 @@ class GpuBench {
     Tensor gate, up, down;
   };
 
-  static int number_of(const std::string& device) { return device.size() > 5 ? std::stoi(device.substr(5)) : 0; }
-
   // A buffer of the GPU with this content, kept until the shape is done.
   Tensor on_gpu(DType type, const std::vector<std::int64_t>& dims, std::span<const std::byte> content = {}) {
     buffers_.push_back(gpu_.allocate(dense_bytes(type, dims)));
@@ -91,9 +89,8 @@ class GpuBench {
     const auto sink = std::static_pointer_cast<cuda::CudaBuffer>(gpu_.allocate(4));
     const double seconds = median_seconds(
         [&] {
-          cuda::check(static_cast<cudaError_t>(
-              cuda::launch_read(buffer->data(), kBytes, reinterpret_cast<std::uint32_t*>(sink->data()),
-                                gpu_.target().multiprocessors, {gpu_.stream(), false})));
+          cuda::check(cuda::launch_read(buffer->data(), kBytes, reinterpret_cast<std::uint32_t*>(sink->data()),
+                                        gpu_.target().multiprocessors, {gpu_.stream(), false}));
         },
         5);
     read_ = static_cast<double>(kBytes) / seconds;
@@ -316,7 +313,7 @@ class GpuBench {
 
   GpuBenchOptions options_;
   BenchOutput output_;
-  CudaDevice gpu_;
+  CudaDevice& gpu_;
   CpuDevice cpu_;
   double read_ = 0;
   std::vector<std::shared_ptr<Buffer>> buffers_;
@@ -325,8 +322,8 @@ class GpuBench {
 
 }  // namespace
 
-int run_gpu_bench(const GpuBenchOptions& options, const BenchOutput& output) {
-  return GpuBench(options, output).run();
+int run_gpu_bench(CudaDevice& gpu, const GpuBenchOptions& options, const BenchOutput& output) {
+  return GpuBench(gpu, options, output).run();
 }
 
 }  // namespace conclave::bench

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/cuda_device.h"
 #include "bench/kernels/kernel_bench.h"
 
 namespace conclave::bench {
 
 struct GpuBenchOptions {
-  std::string device = "cuda";
   std::vector<std::int64_t> tokens = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192};
   std::vector<std::string> models;  // empty: Qwen3-30B-A3B alone
   std::vector<std::string> skews = {"uniform"};
@@ -24,6 +24,6 @@ struct GpuBenchOptions {
   bool json = false;
 };
 
-int run_gpu_bench(const GpuBenchOptions& options, const BenchOutput& output);
+int run_gpu_bench(CudaDevice& gpu, const GpuBenchOptions& options, const BenchOutput& output);
 
 }  // namespace conclave::bench

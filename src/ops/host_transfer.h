@@ -9,6 +9,9 @@
 
 namespace conclave {
 
+// Throws where the bytes are not inside the buffer, whoever's memory it is.
+void check_range(const Buffer& buffer, std::int64_t offset, std::size_t bytes);
+
 void host_upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes);
 void host_download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes);
 

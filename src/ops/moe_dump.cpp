@@ -1,6 +1,7 @@
 #include "ops/moe_dump.h"
 
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -100,7 +101,12 @@ void MoeDump::offer(const Op& op, Profile* profile) {
                                         {"distinct_experts", distinct.size()},
                                         {"ids", first(layout->ids, kMaxIds)},
                                         {"blocks", first(layout->block_expert, kMaxBlocks)}};
-  sink_(event.dump());
+  const std::string line = event.dump();
+  if (sink_) {
+    sink_(line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
   if (profile != nullptr) profile->event(event.dump());
 }
 

@@ -27,7 +27,8 @@ class MoeDump {
  public:
   using Sink = std::function<void(const std::string& line)>;
 
-  MoeDump(std::optional<MoeDumpRequest> request, Sink to_stderr) : request_(request), sink_(std::move(to_stderr)) {}
+  // Without a sink, to stderr.
+  explicit MoeDump(std::optional<MoeDumpRequest> request, Sink sink = {}) : request_(request), sink_(std::move(sink)) {}
 
   bool pending() const { return request_.has_value(); }
   // Looks at an op that has just run, its tensors in host memory. Writes if the op groups pairs and there are enough.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "backends/cpu/cpu_op.h"
 #include "base/cpu.h"
@@ -11,13 +10,6 @@
 #include "ops/scratch.h"
 
 namespace conclave {
-namespace {
-
-void print_to_stderr(const std::string& line) {
-  std::fprintf(stderr, "%s\n", line.c_str());
-}
-
-}  // namespace
 
 class CpuExecutable final : public Executable {
  public:
@@ -84,7 +76,7 @@ class CpuExecutable final : public Executable {
 CpuDevice::CpuDevice(const CpuOptions& options)
     : kernels_(choose_cpu_kernels(options.kernels)),
       pool_(options.threads > 0 ? options.threads : default_threads()),
-      dump_(options.dump, print_to_stderr) {}
+      dump_(options.dump) {}
 
 void CpuDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) {
   host_upload(to, offset, bytes);

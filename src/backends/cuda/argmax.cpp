@@ -11,12 +11,10 @@ namespace {
 class CudaArgmax final : public CudaOp {
  public:
   explicit CudaArgmax(const Argmax& op)
-      : args_{.x = view_of(op.x), .ids = view_of(op.ids), .live = live_of(op.live)},
+      : args_{.x = view_of(op.x), .ids = view_of(op.ids), .live = ints_of(op.live)},
         what_("argmax " + shape_text(op.x.shape())) {}
   std::int64_t scratch_bytes() const override { return argmax_scratch_bytes(args_.x.dims[0], args_.x.dims[1]); }
-  void enqueue(const CudaRun& run) const override {
-    check(static_cast<cudaError_t>(launch_argmax(args_, run.scratch, run.stream)), what_);
-  }
+  void enqueue(const CudaRun& run) const override { check(launch_argmax(args_, run.scratch, run.stream), what_); }
 
  private:
   ArgmaxArgs args_;

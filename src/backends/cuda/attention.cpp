@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/kv_pages.h"
 #include "backends/cuda/row_plan.h"
 #include "base/checked.h"
 
@@ -27,9 +28,8 @@ class CudaAttention final : public CudaOp {
     args_.seqs = view_of(op.seqs);
     args_.positions = view_of(op.positions);
     args_.out = view_of(op.out);
-    args_.live = live_of(op.live);
-    args_.kv = {
-        .pages = view_of(op.kv.pages), .n_pages = op.kv.k.dim(0), .page_size = device_page_size(op.kv.page_size())};
+    args_.live = ints_of(op.live);
+    args_.kv = pages_of(op.kv);
     args_.context = std::min(checked_mul(op.kv.pages.dim(1), op.kv.page_size()).value_or(kLongest), kLongest);
     args_.group = static_cast<std::int32_t>(op.q.dim(1) / op.kv.n_kv_heads());
     args_.vectors = is_half(op.kv.k.dtype) && is_half(op.kv.v.dtype) && takes_vectors(args_.k) &&
@@ -54,8 +54,8 @@ class CudaAttention final : public CudaOp {
     args.state_acc = scratch + scratch_.state_acc;
     args.state_sum = scratch + scratch_.state_sum;
     do {
-      check(static_cast<cudaError_t>(launch_attention(args, plan_, run.stream)), what_);
-      if (args.split) check(static_cast<cudaError_t>(launch_attention_merge(args, run.stream)), what_);
+      check(launch_attention(args, plan_, run.stream), what_);
+      if (args.split) check(launch_attention_merge(args, run.stream), what_);
       args.first_unit += args.n_kept;
     } while (args.first_unit < plan_.n_units);
   }

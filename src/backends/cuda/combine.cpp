@@ -1,7 +1,6 @@
 #include "backends/cuda/combine_plan.h"
 #include "backends/cuda/cuda_buffer.h"
-#include "backends/cuda/cuda_check.h"
-#include "backends/cuda/cuda_op.h"
+#include "backends/cuda/launch_op.h"
 #include "ops/moe_combine_residual_norm.h"
 
 namespace conclave::cuda {
@@ -14,32 +13,23 @@ CombineArgs args_of(const CombineInput& from, CombineInto into, const Tensor& ou
           .index = view_of(packed ? from.pair_row : from.experts),
           .index_end = packed ? from.rows.dim(0) : from.n_experts,
           .shared = view_of(from.shared),
-          .live = live_of(from.live),
+          .live = ints_of(from.live),
           .into = into,
           .out = view_of(out)};
 }
 
-class CudaCombine final : public CudaOp {
- public:
-  CudaCombine(const CombineArgs& args, std::string_view name, const CombineInput& from)
-      : args_(args), what_(std::string(name) + " " + shape_text(from.rows.shape())) {}
-  void enqueue(const CudaRun& run) const override {
-    check(static_cast<cudaError_t>(launch_combine(args_, run.stream)), what_);
-  }
-
- private:
-  CombineArgs args_;
-  std::string what_;
-};
+std::unique_ptr<CudaOp> combine(const CombineArgs& args, std::string_view name, const CombineInput& from) {
+  return launch_op(launch_combine, args, std::string(name) + " " + shape_text(from.rows.shape()));
+}
 
 }  // namespace
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeCombine& op, const Target&) {
-  return std::make_unique<CudaCombine>(args_of(op.from, CombineInto::out, op.out), op.kName, op.from);
+  return combine(args_of(op.from, CombineInto::out, op.out), op.kName, op.from);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidual& op, const Target&) {
-  return std::make_unique<CudaCombine>(args_of(op.from, CombineInto::residual, op.residual), op.kName, op.from);
+  return combine(args_of(op.from, CombineInto::residual, op.residual), op.kName, op.from);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidualNorm& op, const Target&) {
@@ -47,7 +37,7 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidualNorm& op, const Tar
   args.norm_weight = view_of(op.next.weight);
   args.normed = view_of(op.next.out);
   args.eps = op.next.eps;
-  return std::make_unique<CudaCombine>(args, op.kName, op.from);
+  return combine(args, op.kName, op.from);
 }
 
 }  // namespace conclave::cuda

@@ -46,8 +46,16 @@ View view_of(const Tensor& tensor) {
   return view;
 }
 
-const std::int32_t* live_of(const Tensor& live) {
-  return reinterpret_cast<const std::int32_t*>(view_of(live).data);
+std::optional<std::int64_t> even_stride(const View& v) {
+  if (v.rank == 2 || (v.rank == 3 && v.dims[1] == 1)) return v.strides[0];
+  if (v.rank == 3 && (v.dims[0] <= 1 || v.dims[1] == 0 || v.strides[0] == v.dims[1] * v.strides[1])) {
+    return v.strides[1];
+  }
+  return std::nullopt;
+}
+
+std::int32_t* ints_of(const Tensor& tensor) {
+  return reinterpret_cast<std::int32_t*>(view_of(tensor).data);
 }
 
 }  // namespace conclave::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "backends/cuda/view.h"
 #include "tensor/tensor.h"
@@ -32,7 +33,9 @@ class CudaBuffer final : public Buffer {
 
 // A tensor that was not given has no data. Its buffer must be a CudaBuffer: Device::compile() has seen to that.
 View view_of(const Tensor& tensor);
-// The address of an i32 [1] that may not be given.
-const std::int32_t* live_of(const Tensor& live);
+// Bytes from row to row, where all innermost rows of a tensor of rank 2 or 3 lie evenly.
+std::optional<std::int64_t> even_stride(const View& v);
+// The address of an i32 tensor's first element; null where it was not given.
+std::int32_t* ints_of(const Tensor& tensor);
 
 }  // namespace conclave::cuda

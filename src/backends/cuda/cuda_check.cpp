@@ -8,7 +8,8 @@
 
 namespace conclave::cuda {
 
-void check(cudaError_t error, std::string_view doing, const char* file, int line) {
+void check(int status, std::string_view doing, const char* file, int line) {
+  const auto error = static_cast<cudaError_t>(status);
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // one that can be recovered from must not be found again by the next call
   std::string_view name = file;

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <vector>
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/weight_planes.h"
 #include "base/fail.h"
+#include "ops/host_transfer.h"
 
 namespace conclave {
 namespace {
@@ -18,15 +18,9 @@ namespace {
 using cuda::check;
 using cuda::CudaBuffer;
 
-void print_to_stderr(const std::string& line) {
-  std::fprintf(stderr, "%s\n", line.c_str());
-}
-
 // A range inside a buffer of this device.
 std::byte* address(const Buffer& buffer, std::int64_t offset, std::size_t bytes) {
-  if (offset < 0 || offset > buffer.bytes() || bytes > static_cast<std::size_t>(buffer.bytes() - offset)) {
-    fail(ErrorCode::invalid_argument, "{} bytes at {} lie outside a buffer of {}", bytes, offset, buffer.bytes());
-  }
+  check_range(buffer, offset, bytes);
   return static_cast<const CudaBuffer&>(buffer).data() + offset;
 }
 
@@ -149,7 +143,7 @@ class CudaExecutable final : public Executable {
 };
 
 CudaDevice::CudaDevice(const CudaOptions& options)
-    : name_(fmt::format("cuda:{}", options.device)), dump_(options.dump, print_to_stderr) {
+    : name_(fmt::format("cuda:{}", options.device)), dump_(options.dump) {
   if (const std::string absence = cuda_absence(options.device); !absence.empty()) {
     fail(ErrorCode::unsupported, "{}", absence);
   }
@@ -161,11 +155,10 @@ CudaDevice::CudaDevice(const CudaOptions& options)
   check(cudaGetDeviceProperties(&properties, options.device));
   gpu_ = properties.name;
   int architecture = 0;  // what kernels can do is what they were compiled for, which may be less than the GPU has
-  check(static_cast<cudaError_t>(cuda::built_for(&architecture)));
+  check(cuda::built_for(&architecture));
   target_ = {.device = options.device,
              .capability = options.path == "sm80" ? 80 : architecture,
              .multiprocessors = properties.multiProcessorCount,
-             .shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin),
              .l2_bytes = properties.l2CacheSize};
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
@@ -216,12 +209,12 @@ std::vector<Tensor> CudaDevice::prepare(std::span<const Tensor> weights) {
     const std::int64_t stride = cuda::PlanesQ6K{blocks}.row_bytes();
     const std::int64_t rows = row_count(w);
     // Rows must follow one another evenly, and padding must not cost more than it is worth.
-    const bool even = w.rank < 3 || w.stride(0) == w.dim(1) * w.stride(1);
-    if (w.rank < 2 || w.rank > 3 || !even || stride * 50 > 210 * blocks * 51) continue;
+    const auto stored_stride = cuda::even_stride(cuda::view_of(w));
+    if (!stored_stride || stride * 50 > 210 * blocks * 51) continue;
     const auto buffer = CudaBuffer::make(target_.device, rows * stride, stream_);
     buffer->set_planes();
-    check(static_cast<cudaError_t>(cuda::launch_spread_q6_k(
-              {cuda::view_of(w).data, buffer->data(), w.stride(w.rank - 2), rows, blocks}, {stream_, false})),
+    check(cuda::launch_spread_q6_k({cuda::view_of(w).data, buffer->data(), *stored_stride, rows, blocks},
+                                   {stream_, false}),
           "prepare");
     Tensor made = w;
     made.buffer = buffer.get();

@@ -17,7 +17,6 @@ struct Target {
   int device = 0;
   int capability = 0;  // 90 for sm_90
   int multiprocessors = 1;
-  std::int64_t shared_bytes = 0;  // that one block may have
   std::int64_t l2_bytes = 0;
 };
 

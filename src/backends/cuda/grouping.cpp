@@ -8,10 +8,6 @@
 namespace conclave::cuda {
 namespace {
 
-std::int32_t* ints(const Tensor& t) {
-  return reinterpret_cast<std::int32_t*>(view_of(t).data);
-}
-
 std::uint32_t* unsigned_ints(const Tensor& t) {
   return reinterpret_cast<std::uint32_t*>(view_of(t).data);
 }
@@ -21,7 +17,7 @@ template <class Op>
 GroupArgs input_of(const Op& op) {
   const bool none = op.experts.dim(0) == 0 || op.experts.dim(1) == 0;  // then the other may be anything
   return {.experts = pair_table(view_of(op.experts)),
-          .live = live_of(op.live),
+          .live = ints_of(op.live),
           .n_tokens = none ? 0 : static_cast<std::int32_t>(op.experts.dim(0)),
           .top_k = none ? 0 : static_cast<std::int32_t>(op.experts.dim(1)),
           .n_experts = static_cast<std::int32_t>(op.n_experts)};
@@ -38,7 +34,7 @@ class CudaGrouping final : public CudaOp {
   void enqueue(const CudaRun& run) const override {
     GroupArgs args = args_;
     args.scratch = run.scratch;
-    check(static_cast<cudaError_t>(launch_group(args, run.stream)), what_);
+    check(launch_group(args, run.stream), what_);
   }
 
  private:
@@ -50,16 +46,16 @@ class CudaGrouping final : public CudaOp {
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeGroup& op, const Target&) {
   GroupArgs args = input_of(op);
-  args.offsets = ints(op.out.offsets);
-  args.row_pair = ints(op.out.row_pair);
+  args.offsets = ints_of(op.out.offsets);
+  args.row_pair = ints_of(op.out.row_pair);
   args.pair_row = pair_table(view_of(op.out.pair_row));
   return std::make_unique<CudaGrouping>(args, MoeGroup::kName);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoePairsByToken& op, const Target&) {
   GroupArgs args = input_of(op);
-  args.offsets = ints(op.offsets);
-  args.row_pair = ints(op.row_token);
+  args.offsets = ints_of(op.offsets);
+  args.row_pair = ints_of(op.row_token);
   args.row_tokens = true;
   args.pair_row = pair_table(view_of(op.packed_row));
   return std::make_unique<CudaGrouping>(args, MoePairsByToken::kName);
@@ -69,8 +65,8 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeExpertIds& op, const Target&) {
   GroupArgs args = input_of(op);
   args.ids = view_of(op.ids).data;
   args.ids_stride = op.ids.stride(0);
-  args.tpe = ints(op.tpe);
-  args.max_rows = ints(op.max_rows);
+  args.tpe = ints_of(op.tpe);
+  args.max_rows = ints_of(op.max_rows);
   args.grid_gate_up = unsigned_ints(op.grid_gate_up);
   args.grid_down = unsigned_ints(op.grid_down);
   args.nr1 = op.nr1;
@@ -81,9 +77,9 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeExpertIds& op, const Target&) {
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeAlignBlocks& op, const Target&) {
   GroupArgs args = input_of(op);
-  args.sorted_ids = ints(op.out.sorted_ids);
-  args.block_expert = ints(op.out.block_expert);
-  args.n_padded = ints(op.out.n_padded);
+  args.sorted_ids = ints_of(op.out.sorted_ids);
+  args.block_expert = ints_of(op.out.block_expert);
+  args.n_padded = ints_of(op.out.n_padded);
   args.capacity = op.out.sorted_ids.dim(0);
   args.n_blocks = op.out.block_expert.dim(0);
   args.block_size = static_cast<std::int32_t>(op.block_size);

@@ -3,6 +3,7 @@
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/kv_pages.h"
 #include "backends/cuda/kv_write_plan.h"
 
 namespace conclave::cuda {
@@ -16,9 +17,8 @@ class CudaKvWrite final : public CudaOp {
     args_.v = view_of(op.v);
     args_.seqs = view_of(op.seqs);
     args_.positions = view_of(op.positions);
-    args_.live = live_of(op.live);
-    args_.kv = {
-        .pages = view_of(op.kv.pages), .n_pages = op.kv.k.dim(0), .page_size = device_page_size(op.kv.page_size())};
+    args_.live = ints_of(op.live);
+    args_.kv = pages_of(op.kv);
     args_.k_pool = view_of(op.kv.k);
     args_.v_pool = view_of(op.kv.v);
   }
@@ -26,7 +26,7 @@ class CudaKvWrite final : public CudaOp {
   void enqueue(const CudaRun& run) const override {
     KvWriteArgs args = args_;
     args.places = reinterpret_cast<std::int64_t*>(run.scratch);
-    check(static_cast<cudaError_t>(launch_kv_write(args, run.stream)), what_);
+    check(launch_kv_write(args, run.stream), what_);
   }
 
  private:

@@ -26,8 +26,8 @@ class CudaMoeRoute final : public CudaOp {
               .logits = view_of(op.logits),
               .experts = view_of(op.out.experts),
               .weights = view_of(op.out.weights),
-              .no_finite = reinterpret_cast<std::int32_t*>(view_of(op.out.no_finite).data),
-              .live = live_of(op.live)},
+              .no_finite = ints_of(op.out.no_finite),
+              .live = ints_of(op.live)},
         what_(fmt::format("moe_route {} top {}", shape_text(op.logits.shape()), op.rule.top_k)) {}
 
   std::int64_t scratch_bytes() const override {
@@ -36,7 +36,7 @@ class CudaMoeRoute final : public CudaOp {
   void enqueue(const CudaRun& run) const override {
     RouteArgs args = args_;
     args.scratch = run.scratch;
-    check(static_cast<cudaError_t>(launch_moe_route(args, run.stream)), what_);
+    check(launch_moe_route(args, run.stream), what_);
   }
 
  private:

@@ -21,7 +21,7 @@ class CudaMoeRouteToHost final : public CudaOp {
       : op_(op),
         args_{.how = route_rule(op.rule, op.logits.dim(1), op.bias, op.expert_scale),
               .logits = view_of(op.logits),
-              .live = live_of(op.live)},
+              .live = ints_of(op.live)},
         part_bytes_(ceil_div(op.logits.dim(0) * op.rule.top_k * 4, 256) * 256),
         what_(fmt::format("moe_route_to_host {} top {}", shape_text(op.logits.shape()), op.rule.top_k)) {}
 
@@ -36,7 +36,7 @@ class CudaMoeRouteToHost final : public CudaOp {
     args.experts = dense_view(run.scratch, DType::i32, n_tokens, op_.rule.top_k);
     args.weights = dense_view(run.scratch + part_bytes_, DType::f32, n_tokens, op_.rule.top_k);
     args.scratch = run.scratch + 2 * part_bytes_;
-    check(static_cast<cudaError_t>(launch_moe_route(args, run.stream)), what_);
+    check(launch_moe_route(args, run.stream), what_);
     const std::int64_t rows = live_tokens(run.stream);
     copy(op_.out.experts, args.experts, rows, run.stream);
     copy(op_.out.weights, args.weights, rows, run.stream);

@@ -51,7 +51,7 @@ class CudaMoeRoutingUpload final : public CudaOp {
     const FillArgs rest{.to = reinterpret_cast<std::int32_t*>(view_of(to).data) + from.dim(0),
                         .count = to.dim(0) - from.dim(0),
                         .value = static_cast<std::int32_t>(padding)};
-    check(static_cast<cudaError_t>(launch_fill(rest, stream)), what_);
+    check(launch_fill(rest, stream), what_);
   }
 
   MoeRoutingUpload op_;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
 
 #include "backends/cuda/cuda_buffer.h"
@@ -17,22 +16,10 @@
 namespace conclave::cuda {
 namespace {
 
-void run(int error, std::string_view op) {
-  check(static_cast<cudaError_t>(error), op);
-}
-
 // Rows that all meet one matrix are quantised by every block of it: worth it for these many.
 constexpr std::int64_t kByBlockRows = 8;
 // Rows of experts, of which a block has its own alone.
 constexpr std::int64_t kByBlockPairs = 64;
-
-// Bytes from row to row, where all innermost rows lie evenly.
-std::optional<std::int64_t> even_stride(const View& v) {
-  if (v.rank == 2 || (v.rank == 3 && v.dims[1] == 1)) return v.strides[0];
-  if (v.rank == 3 && (v.dims[0] <= 1 || v.dims[1] == 0 || v.strides[0] == v.dims[1] * v.strides[1]))
-    return v.strides[1];
-  return std::nullopt;
-}
 
 // Whether the kernels for superblocks can take this product.
 bool takes_units(const View& w, const View& x, const View& out) {
@@ -90,8 +77,8 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .act = v.act};
   const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
   args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
-  run(launch_few_rows(args, rows.max_active(), at.stream), op);
-  if (may_be_many) run(launch_many_rows(args, at.stream), op);
+  check(launch_few_rows(args, rows.max_active(), at.stream), op);
+  if (may_be_many) check(launch_many_rows(args, at.stream), op);
 }
 
 void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at, std::string_view op) {
@@ -99,7 +86,7 @@ void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, co
   if (takes_units(v.w, bank.x, v.out)) {
     multiply_units(v, bank, rows, at, op);
   } else {
-    run(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
+    check(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
   }
 }
 
@@ -135,22 +122,22 @@ class ProductOp final : public CudaOp {
   }
   void enqueue_float_rows(const CudaRun& at) const {
     const View x = bank_.at(nullptr).x;
-    run(launch_float_rows({.w = views_.w.data,
-                           .w_column = views_.w.strides[0],
-                           .x = x.data,
-                           .x_stride = x.strides[0],
-                           .out = views_.out.data,
-                           .out_stride = views_.out.strides[0],
-                           .bias = views_.bias.data,
-                           .live = rows_.at(nullptr).live,
-                           .rows = static_cast<std::int32_t>(x.dims[0]),
-                           .n = static_cast<std::int32_t>(views_.w.dims[0]),
-                           .k = static_cast<std::int32_t>(views_.w.dims[1]),
-                           .type = views_.w.type,
-                           .out_type = views_.out.type,
-                           .bias_type = views_.bias.type},
-                          at.stream),
-        name_);
+    check(launch_float_rows({.w = views_.w.data,
+                             .w_column = views_.w.strides[0],
+                             .x = x.data,
+                             .x_stride = x.strides[0],
+                             .out = views_.out.data,
+                             .out_stride = views_.out.strides[0],
+                             .bias = views_.bias.data,
+                             .live = rows_.at(nullptr).live,
+                             .rows = static_cast<std::int32_t>(x.dims[0]),
+                             .n = static_cast<std::int32_t>(views_.w.dims[0]),
+                             .k = static_cast<std::int32_t>(views_.w.dims[1]),
+                             .type = views_.w.type,
+                             .out_type = views_.out.type,
+                             .bias_type = views_.bias.type},
+                            at.stream),
+          name_);
   }
 
   std::string name_;
@@ -185,7 +172,7 @@ class SharedExpertOp final : public CudaOp {
   explicit SharedExpertOp(const MoeSharedExpert& op)
       : name_(fmt::format("moe_shared_expert {}", shape_text(op.out.shape()))),
         down_(view_of(op.down)),
-        share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = live_of(op.live)},
+        share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = ints_of(op.live)},
         rows_(OpRows::every_row(op.x.dim(0), op.live)),
         gate_up_(op.x.dim(0), kByBlockRows, op.x, op.gate, op.up, op.act, op.hidden, scratch_),
         hidden_(op.hidden, quantised({&down_, 1}, view_of(op.hidden), share_.out, op.hidden.dim(0), kByBlockRows),
@@ -199,7 +186,7 @@ class SharedExpertOp final : public CudaOp {
     ShareArgs share = share_;
     share.y = float_rows(at.scratch + y_at_, share.out.dims[0], share.out.dims[1]);
     multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, at, name_);
-    run(launch_share(share, at.stream), name_);
+    check(launch_share(share, at.stream), name_);
   }
 
  private:
@@ -241,7 +228,7 @@ void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_v
   const View u = float_rows(at.scratch + u_at_, out_.dims[0], out_.dims[1]);
   multiply({.w = gate_, .out = g}, bank, rows, at, op);
   multiply({.w = up_, .out = u}, bank, rows, at, op);
-  run(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
+  check(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target&) {

@@ -19,7 +19,7 @@ class CudaRope final : public CudaOp {
     args_.positions = view_of(op.positions);
     args_.factors = view_of(op.factors);
     args_.out = view_of(op.out);
-    args_.live = live_of(op.live);
+    args_.live = ints_of(op.live);
     args_.n_rot = op.n_rot;
     args_.neox = op.style == RopeStyle::neox;
     args_.magnitude = static_cast<double>(op.magnitude);
@@ -38,9 +38,7 @@ class CudaRope final : public CudaOp {
     args_.width = 1;
     if (op.scaling == RopeScaling::yarn) set_ramp(op);
   }
-  void enqueue(const CudaRun& run) const override {
-    check(static_cast<cudaError_t>(launch_rope(args_, run.stream)), what_);
-  }
+  void enqueue(const CudaRun& run) const override { check(launch_rope(args_, run.stream), what_); }
 
  private:
   // As rope_frequencies().

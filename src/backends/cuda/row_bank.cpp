@@ -26,7 +26,7 @@ RowBank OpBank::at(std::byte* scratch) const {
 }
 
 void OpBank::fill(std::byte* scratch, const Stream& stream, std::string_view op) const {
-  if (quantised_ == Quantised::before) check(static_cast<cudaError_t>(launch_fill_bank(at(scratch), stream)), op);
+  if (quantised_ == Quantised::before) check(launch_fill_bank(at(scratch), stream), op);
 }
 
 }  // namespace conclave::cuda

@@ -48,16 +48,12 @@ std::int32_t narrow(std::int64_t n) {
   return static_cast<std::int32_t>(n);
 }
 
-const std::int32_t* ints_of(const Tensor& t) {
-  return reinterpret_cast<const std::int32_t*>(view_of(t).data);
-}
-
 }  // namespace
 
 OpRows OpRows::every_row(std::int64_t n_rows, const Tensor& live) {
   OpRows made;
   made.lists_.n_outputs = made.lists_.max_slots = made.n_slots_ = n_rows;
-  made.direct_ = {.live = live_of(live), .n_slots = narrow(n_rows), .n_from = narrow(n_rows), .n_rows = narrow(n_rows)};
+  made.direct_ = {.live = ints_of(live), .n_slots = narrow(n_rows), .n_from = narrow(n_rows), .n_rows = narrow(n_rows)};
   return made;
 }
 
@@ -138,7 +134,7 @@ void OpRows::fill(std::byte* scratch, const Stream& stream, std::string_view op)
   if (!takes_pass_) return;
   RowLists lists = lists_;
   lists.owner = scratch_at<std::int32_t>(scratch, owner_at_);
-  check(static_cast<cudaError_t>(launch_row_table(lists, space(scratch), n_columns_, stream)), op);
+  check(launch_row_table(lists, space(scratch), n_columns_, stream), op);
 }
 
 RowTable OpRows::at(std::byte* scratch) const {

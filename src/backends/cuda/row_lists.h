@@ -24,7 +24,6 @@ class OpRows {
   RowTable at(std::byte* scratch) const;
   std::int64_t max_active() const;                             // lists that can have a row at all
   std::int64_t max_slots() const { return lists_.max_slots; }  // of one list
-  std::int64_t all_slots() const { return n_slots_; }
 
  private:
   void add_table(std::int64_t n_slots, std::int64_t n_columns, ScratchLayout& scratch);

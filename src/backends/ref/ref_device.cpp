@@ -1,7 +1,6 @@
 #include "backends/ref/ref_device.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 
 #include "base/fail.h"
@@ -9,13 +8,6 @@
 #include "ops/host_transfer.h"
 
 namespace conclave {
-namespace {
-
-void print_to_stderr(const std::string& line) {
-  std::fprintf(stderr, "%s\n", line.c_str());
-}
-
-}  // namespace
 
 class RefExecutable final : public Executable {
  public:
@@ -31,7 +23,7 @@ class RefExecutable final : public Executable {
   std::vector<Op> ops_;
 };
 
-RefDevice::RefDevice(std::optional<MoeDumpRequest> dump) : dump_(dump, print_to_stderr) {}
+RefDevice::RefDevice(std::optional<MoeDumpRequest> dump) : dump_(dump) {}
 
 void RefDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) {
   host_upload(to, offset, bytes);
