@@ -1,9 +1,10 @@
 // Products of few rows with superblock weights, on the int8 tensor cores: bound by the bytes of the weights, which are
 // read once for all rows of an expert. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
 //
-// A block has 32 columns of one list (of gate_up: 16 of gate and the same 16 of up). It copies their superblocks to shared
-// memory, eight at a time, and meanwhile eight rows as int8. Each warp takes a superblock; what it adds to an output is
-// kept, and added in the order of the superblocks.
+// A warp takes a superblock of a tile of 16 columns (of gate_up: 8 of gate and the same 8 of up), copied to its own shared
+// memory ahead of time, and up to eight rows of int8. A block has all superblocks of a few tiles, or eight at a time: what
+// each adds to an output goes to shared memory and is added in the order of the superblocks. Blocks have equal runs of all
+// (list, tiles).
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -38,11 +39,11 @@ struct UnitArgs {
   Activation act = Activation::silu;
 };
 
-inline constexpr int kFewThreads = 256;
-inline constexpr int kFewRows = 8;      // of a pass
-inline constexpr int kFewColumns = 32;  // of weights, of a block
-inline constexpr int kSegment = 8;      // superblocks at a time, one a warp
-static_assert(kFewThreads == kFewColumns * kFewRows && kFewThreads == kSegment * kWarp);
+inline constexpr int kFewRows = 8;  // of a pass
+inline constexpr int kTile = 16;    // columns of weights, of a warp
+inline constexpr int kFewMaxThreads = 256;
+inline constexpr int kMaxSegment = 8;
+inline constexpr std::int64_t kFewBlocks = 132 * 2;  // as many as a large GPU holds at once
 
 // q4_k and q5_k, used as stored; else it is q6_k, in planes.
 constexpr bool is_affine(DType type) {
@@ -52,37 +53,50 @@ constexpr int block_bytes(DType type) {
   return type == DType::q4_k ? 144 : 176;
 }
 
-constexpr int segment_of(std::int64_t chunks) {
-  return static_cast<int>(chunks < kSegment ? chunks : kSegment);
+// Superblocks of a column that a block has at once, and tiles of columns: a warp each.
+constexpr int few_segment(std::int64_t chunks) {
+  return static_cast<int>(chunks < kMaxSegment ? chunks : kMaxSegment);
 }
-// From column to column in shared memory: words of eight columns lie in different banks.
-constexpr int few_column_stride(DType type, std::int64_t chunks) {
-  const int bytes = is_affine(type) ? block_bytes(type) * segment_of(chunks) : 208 * segment_of(chunks) + 16;
-  return bytes % 32 == 16 ? bytes : (bytes + 31) / 32 * 32 + 16;
+constexpr int few_tiles(std::int64_t chunks) {
+  return kMaxSegment / few_segment(chunks);
 }
-static_assert(few_column_stride(DType::q4_k, 8) == 1168 && few_column_stride(DType::q4_k, 3) == 432);
-static_assert(few_column_stride(DType::q6_k, 8) == 1680 && few_column_stride(DType::q6_k, 3) == 656);
-constexpr int few_row_stride(std::int64_t chunks) {
-  return segment_of(chunks) * kChunk + 16;
+constexpr int few_warps(std::int64_t chunks) {
+  return few_segment(chunks) * few_tiles(chunks);
 }
-constexpr int few_sum_stride(std::int64_t chunks) {
-  return segment_of(chunks) * 32 + 16;
-}
-// What a superblock adds to the outputs of a row: two numbers each.
-inline constexpr int kTermStride = kFewColumns + 1;
-constexpr std::int64_t few_shared_bytes(DType type, std::int64_t chunks) {
-  return kFewColumns * few_column_stride(type, chunks) + kFewRows * (few_row_stride(chunks) + few_sum_stride(chunks)) +
-         kFewRows * kSegment * 4 + segment_of(chunks) * kFewRows * kTermStride * 8;
-}
-static_assert(3 * (few_shared_bytes(DType::q4_k, 100) + 1536) <= 227 * 1024, "three blocks on a multiprocessor");
+static_assert(few_warps(1) == 8 && few_warps(3) == 6 && few_warps(8) == 8 && few_warps(56) == 8);
+static_assert(kMaxSegment * kWarp == kFewMaxThreads);
 
+// In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work; its rows as int8; and
+// twice, for this pass and the next, what its superblock adds to the outputs and the rows' scales. Strides keep accesses in
+// different banks.
+constexpr int tile_bytes(DType type) {
+  return kTile * (is_affine(type) ? block_bytes(type) : 208 + 16);
+}
+constexpr int tiles_ahead(DType type) {
+  return type == DType::q4_k ? 2 : 1;
+}
+inline constexpr int kLaneRowStride = 320;  // at most
+inline constexpr int kTermStride = kTile + 2;
+inline constexpr int kWarpTerms = kFewRows * kTermStride;
+constexpr std::int64_t few_shared_bytes(DType type, std::int64_t chunks) {
+  return few_warps(chunks) * std::int64_t{(tiles_ahead(type) + 1) * tile_bytes(type) + kFewRows * kLaneRowStride +
+                                          2 * (kWarpTerms * 8 + kFewRows * 4)};
+}
+static_assert(2 * (few_shared_bytes(DType::q4_k, 8) + 6144) <= 227 * 1024, "two blocks on a multiprocessor");
+static_assert(2 * (few_shared_bytes(DType::q6_k, 8) + 6144) <= 227 * 1024, "two blocks on a multiprocessor");
+
+// Columns of the output that a block has at a time.
+constexpr int few_columns(std::int64_t chunks, bool gate_up) {
+  return few_tiles(chunks) * (gate_up ? kTile / 2 : kTile);
+}
 constexpr LaunchPlan few_rows_plan(DType type, std::int64_t max_active, std::int64_t n, std::int64_t chunks,
                                    bool gate_up) {
-  return {.blocks = max_active * ceil_div(n, gate_up ? kFewColumns / 2 : kFewColumns),
-          .threads = kFewThreads,
+  const std::int64_t items = max_active * ceil_div(n, few_columns(chunks, gate_up));
+  return {.blocks = items < kFewBlocks ? items : kFewBlocks,
+          .threads = few_warps(chunks) * kWarp,
           .shared_bytes = few_shared_bytes(type, chunks)};
 }
-static_assert(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks == 8 * 48);
+static_assert(few_rows_plan(DType::q4_k, 1, 4096, 8, false).blocks == 256);
 
 // Whether these kernels can take such weights: their format, layout and alignment.
 bool units_fit(const View& w);

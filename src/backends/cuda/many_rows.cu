@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) many_rows(const __grid_consta
   for (int tile_at = static_cast<int>(blockIdx.x / column_tiles);; tile_at += tiles) {
     const Place place = find_tile(args.table, tile_at);
     if (place.list < 0) return;
-    const UnitColumns at{args, expert_of(args.table, place.list),
+    const UnitColumns<16> at{args, expert_of(args.table, place.list),
                          static_cast<int>(blockIdx.x % column_tiles) * columns};
     const int count = place.end_row - place.first_row;
     const int chunks = args.chunks;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backends/cuda/gate_up.h"
+#include "backends/cuda/moe_pairs.h"
 
 namespace conclave::cuda {
 namespace {
@@ -12,12 +13,22 @@ class FfnSequence final : public CudaOp {
  public:
   FfnSequence(const MoeFfn& op, const Target& target) {
     const MoeFfnSequence sequence = sequence_of(op);
-    add(make_cuda_op(sequence.route, target));
-    add(make_cuda_op(sequence.group, target));
-    add(make_gate_up(sequence.gate_up, true));
-    add(make_down(sequence.down, true));
+    const bool pairs = goes_by_pairs(op);
+    if (pairs) {
+      add(make_pairs(op));
+    } else {
+      add(make_cuda_op(sequence.route, target));
+      add(make_cuda_op(sequence.group, target));
+      add(make_gate_up(sequence.gate_up, true));
+      add(make_down(sequence.down, true));
+    }
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
-    std::visit([&](const auto& combine) { add(make_cuda_op(combine, target)); }, sequence.combine);
+    std::visit(
+        [&](auto combine) {
+          if (pairs) combine.from = by_pairs(combine.from, op);
+          add(make_cuda_op(combine, target));
+        },
+        sequence.combine);
   }
 
   std::int64_t scratch_bytes() const override { return scratch_bytes_; }

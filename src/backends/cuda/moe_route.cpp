@@ -17,17 +17,21 @@ RouteRule route_rule(const RoutingRule& rule, std::int64_t n_experts, const Tens
           .expert_scale = reinterpret_cast<const float*>(view_of(expert_scale).data)};
 }
 
+RouteArgs route_args(const MoeRoute& op) {
+  return {.how = route_rule(op.rule, op.logits.dim(1), op.bias, op.expert_scale),
+          .logits = view_of(op.logits),
+          .experts = view_of(op.out.experts),
+          .weights = view_of(op.out.weights),
+          .no_finite = ints_of(op.out.no_finite),
+          .live = ints_of(op.live)};
+}
+
 namespace {
 
 class CudaMoeRoute final : public CudaOp {
  public:
   explicit CudaMoeRoute(const MoeRoute& op)
-      : args_{.how = route_rule(op.rule, op.logits.dim(1), op.bias, op.expert_scale),
-              .logits = view_of(op.logits),
-              .experts = view_of(op.out.experts),
-              .weights = view_of(op.out.weights),
-              .no_finite = ints_of(op.out.no_finite),
-              .live = ints_of(op.live)},
+      : args_(route_args(op)),
         what_(fmt::format("moe_route {} top {}", shape_text(op.logits.shape()), op.rule.top_k)) {}
 
   std::int64_t scratch_bytes() const override {

@@ -1,5 +1,6 @@
 // moe_route: a warp per token in registers (route_token.cuh), or a block per token with lists in scratch memory.
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/quantize.cuh"
 #include "backends/cuda/route_token.cuh"
 
 namespace conclave::cuda {
@@ -17,9 +18,28 @@ __device__ void count_unusable(std::int32_t* no_finite, std::int32_t rows) {
   }
 }
 
+// One chunk of a row for each warp of block `block`.
+__device__ void fill_bank(const RouteBank& bank, int block) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int i = block * kRouteWarps + static_cast<int>(threadIdx.x) / kWarp;
+  if (i >= bank.rows * bank.chunks) return;
+  float v[8];
+  load_chunk(DType::f32, reinterpret_cast<const std::byte*>(bank.x + i / bank.chunks * bank.x_stride), i % bank.chunks,
+             std::int64_t{bank.chunks} * 256, lane, v);
+  const QuantizedLane q = quantize_lane(v);
+  reinterpret_cast<int2*>(bank.q + std::int64_t{i} * 256)[lane] = make_int2(q.low, q.high);
+  if (lane == 0) bank.scale[i] = q.scale;
+}
+
+// Blocks from `routing` on fill the bank.
 template <int kPer>
-__global__ void __launch_bounds__(kRouteWarps* kWarp) route_tokens(const RouteArgs args) {
+__global__ void __launch_bounds__(kRouteWarps* kWarp)
+    route_tokens(const __grid_constant__ RouteArgs args, int routing) {
   begin();
+  if (static_cast<int>(blockIdx.x) >= routing) {
+    fill_bank(args.bank, static_cast<int>(blockIdx.x) - routing);
+    return;
+  }
   extern __shared__ std::uint32_t group_words[];
   __shared__ std::int32_t unusable;
   if (threadIdx.x == 0) unusable = 0;
@@ -28,7 +48,7 @@ __global__ void __launch_bounds__(kRouteWarps* kWarp) route_tokens(const RouteAr
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t n_live = live_rows(args.live, args.logits.dims[0]);
   for (std::int64_t t = std::int64_t{blockIdx.x} * kRouteWarps + warp; t < n_live;
-       t += std::int64_t{gridDim.x} * kRouteWarps) {
+       t += std::int64_t{routing} * kRouteWarps) {
     float logits[kPer];
     load_logits(args.logits.type, row_of(args.logits, t), args.how.n_experts, logits);
     const RoutedSlot slot = route_token(args.how, logits, group_words + warp * args.how.n_experts);
@@ -244,23 +264,25 @@ __global__ void __launch_bounds__(kRouteBlockThreads) route_rows(const RouteArgs
 
 int launch_moe_route(const RouteArgs& args, const Stream& stream) {
   const std::int64_t n_experts = args.how.n_experts;
-  const LaunchPlan plan = route_plan(args.logits.dims[0], n_experts, args.how.rule);
+  LaunchPlan plan = route_plan(args.logits.dims[0], n_experts, args.how.rule);
   if (!routes_in_warp(args.how.rule, n_experts)) {
     return launch(route_rows, plan, stream, args, route_lists(n_experts, args.how.rule.n_groups));
   }
+  const auto routing = static_cast<int>(plan.blocks);
+  if (args.bank.q != nullptr) plan.blocks += ceil_div(std::int64_t{args.bank.rows} * args.bank.chunks, kRouteWarps);
   switch (experts_per_lane(n_experts)) {
     case 1:
-      return launch(route_tokens<1>, plan, stream, args);
+      return launch(route_tokens<1>, plan, stream, args, routing);
     case 2:
-      return launch(route_tokens<2>, plan, stream, args);
+      return launch(route_tokens<2>, plan, stream, args, routing);
     case 4:
-      return launch(route_tokens<4>, plan, stream, args);
+      return launch(route_tokens<4>, plan, stream, args, routing);
     case 8:
-      return launch(route_tokens<8>, plan, stream, args);
+      return launch(route_tokens<8>, plan, stream, args, routing);
     case 16:
-      return launch(route_tokens<16>, plan, stream, args);
+      return launch(route_tokens<16>, plan, stream, args, routing);
     default:
-      return launch(route_tokens<32>, plan, stream, args);
+      return launch(route_tokens<32>, plan, stream, args, routing);
   }
 }
 

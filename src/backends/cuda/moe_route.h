@@ -9,4 +9,7 @@ namespace conclave::cuda {
 // `bias` and `expert_scale` may not be given. Throws an Error where there are too many experts.
 RouteRule route_rule(const RoutingRule& rule, std::int64_t n_experts, const Tensor& bias, const Tensor& expert_scale);
 
+// All but the scratch and the bank.
+RouteArgs route_args(const MoeRoute& op);
+
 }  // namespace conclave::cuda

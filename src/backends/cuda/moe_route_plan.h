@@ -21,6 +21,16 @@ struct RouteRule {
   const float* expert_scale = nullptr;  // [n_experts], or none
 };
 
+// Rows of f32 that blocks of the routing kernel make int8 on the side, as RowBank has them.
+struct RouteBank {
+  const float* x = nullptr;
+  std::int64_t x_stride = 0;  // floats
+  std::int8_t* q = nullptr;   // null: none
+  float* scale = nullptr;
+  std::int32_t rows = 0;
+  std::int32_t chunks = 0;
+};
+
 struct RouteArgs {
   RouteRule how;
   View logits;
@@ -29,6 +39,7 @@ struct RouteArgs {
   std::int32_t* no_finite = nullptr;
   const std::int32_t* live = nullptr;
   std::byte* scratch = nullptr;  // route_scratch_bytes()
+  RouteBank bank;                // where a warp routes a token
 };
 
 inline constexpr std::int64_t kMaxRoutedExperts = std::int64_t{1} << 24;

@@ -11,13 +11,14 @@
 #include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/many_rows_plan.h"
+#include "backends/cuda/one_row_plan.h"
 #include "base/fail.h"
 
 namespace conclave::cuda {
 namespace {
 
 // Rows that all meet one matrix are quantised by every block of it: worth it for these many.
-constexpr std::int64_t kByBlockRows = 8;
+constexpr std::int64_t kByBlockRows = 4;
 // Rows of experts, of which a block has its own alone.
 constexpr std::int64_t kByBlockPairs = 64;
 
@@ -36,7 +37,9 @@ Quantised quantised(std::span<const View> weights, const View& x, const View& ou
   const bool blocks = std::any_of(weights.begin(), weights.end(), [](const View& w) { return is_block(w.type); });
   const bool units = std::all_of(weights.begin(), weights.end(),
                                  [&](const View& w) { return w.type == weights[0].type && takes_units(w, x, out); });
-  return !blocks ? Quantised::no : units && rows <= limit ? Quantised::by_block : Quantised::before;
+  // A block that cannot have a whole column at once makes its rows again for each of its tiles: of one matrix it has one.
+  const bool whole = weights[0].rank == 2 || chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
+  return !blocks ? Quantised::no : units && whole && rows <= limit ? Quantised::by_block : Quantised::before;
 }
 
 struct ProductViews {
@@ -46,6 +49,29 @@ struct ProductViews {
   View out;
   Activation act = Activation::silu;
 };
+
+// A few rows of f32 with one matrix.
+bool takes_one_row(const UnitArgs& args) {
+  return args.table.begin == nullptr && args.up == nullptr && args.table.n_rows <= kOneRows &&
+         args.chunks <= kOneChunks && args.x_type == DType::f32 && args.out_type == DType::f32 &&
+         (args.bias == nullptr || args.bias_type == DType::f32);
+}
+OneRowArgs one_row_args(const UnitArgs& args) {
+  return {.w = args.w,
+          .w_column = args.w_column,
+          .x = reinterpret_cast<const float*>(args.x),
+          .x_stride = args.x_stride / 4,
+          .q = args.q,
+          .scale = args.scale,
+          .bias = reinterpret_cast<const float*>(args.bias),
+          .out = reinterpret_cast<float*>(args.out),
+          .out_stride = args.out_stride / 4,
+          .live = args.table.live,
+          .rows = args.table.n_rows,
+          .n = args.n,
+          .chunks = args.chunks,
+          .type = args.type};
+}
 
 // Lists of few rows by one kernel, of many by the other.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at,
@@ -75,6 +101,10 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
                 .act = v.act};
+  if (takes_one_row(args)) {
+    check(launch_one_row(one_row_args(args), at.stream), op);
+    return;
+  }
   const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
   args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
   check(launch_few_rows(args, rows.max_active(), at.stream), op);

@@ -30,13 +30,14 @@ TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
 
 TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
   constexpr std::int64_t kSmallest = 99 * 1024;  // of a block on sm_86 and sm_89
-  for (const DType type : {DType::q4_k, DType::q6_k}) {
-    for (std::int64_t chunks = 1; chunks < 100; ++chunks) {
-      EXPECT_LE(few_shared_bytes(type, chunks), kSmallest);
-      EXPECT_EQ(few_column_stride(type, chunks) % 32, 16);
+  for (std::int64_t chunks = 1; chunks < 100; ++chunks) {
+    for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
+      EXPECT_LE(few_shared_bytes(type, chunks) + 4096 + 64, kSmallest);
     }
-    EXPECT_LE(2 * stage_bytes(type), kSmallest);
+    EXPECT_LE(few_warps(chunks) * kWarp, kFewMaxThreads);
+    EXPECT_EQ(few_warps(chunks) % few_segment(chunks), 0);
   }
+  for (const DType type : {DType::q4_k, DType::q6_k}) EXPECT_LE(2 * stage_bytes(type), kSmallest);
 }
 
 TEST(CudaPlans, PlanesLieSideBySide) {
@@ -52,7 +53,8 @@ TEST(CudaPlans, PlanesLieSideBySide) {
 }
 
 TEST(CudaPlans, BlocksOfOneTokenAreThoseOfItsExperts) {
-  EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks, 8 * 48);
+  EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 256, 8, true).blocks, 8 * 32);
+  EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks, kFewBlocks);
   EXPECT_EQ(few_rows_plan(DType::q4_k, 0, 768, 8, true).blocks, 0);
   EXPECT_EQ(many_rows_plan(DType::q4_k, 8, 128, 768, true).blocks, 0);
 }

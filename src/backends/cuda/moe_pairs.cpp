@@ -1,0 +1,115 @@
+#include "backends/cuda/moe_pairs.h"
+
+#include "backends/cuda/cuda_buffer.h"
+#include "backends/cuda/cuda_check.h"
+#include "backends/cuda/moe_route.h"
+#include "backends/cuda/one_row_plan.h"
+#include "ops/scratch.h"
+
+namespace conclave::cuda {
+namespace {
+
+// Route, gate, up and down of a layer with few pairs: nothing is grouped. Row p of `hidden` and `expert_out` is pair p's.
+class PairLayer final : public CudaOp {
+ public:
+  explicit PairLayer(const MoeFfn& op)
+      : what_("moe_ffn " + shape_text(op.x.shape())),
+        route_(route_args(sequence_of(op).route)),
+        gate_up_(common(op)),
+        down_(common(op)) {
+    const View gate = view_of(op.gate);
+    const View up = view_of(op.up);
+    const View down = view_of(op.down);
+    const auto floats = [](const View& v) { return reinterpret_cast<float*>(v.data); };
+    const auto stride = [](const View& v) { return v.strides[v.rank - 2] / 4; };
+    gate_up_.w = gate.data;
+    gate_up_.up = up.data;
+    gate_up_.w_expert = gate.strides[0];
+    gate_up_.up_expert = up.strides[0];
+    gate_up_.w_column = gate.strides[1];
+    gate_up_.up_column = up.strides[1];
+    gate_up_.x = floats(view_of(op.x));
+    gate_up_.x_stride = stride(view_of(op.x));
+    gate_up_.x_step = gate_up_.top_k;
+    gate_up_.out = floats(view_of(op.hidden));
+    gate_up_.out_stride = stride(view_of(op.hidden));
+    gate_up_.n = static_cast<std::int32_t>(op.gate.dim(1));
+    gate_up_.chunks = static_cast<std::int32_t>(op.gate.dim(2) / kChunk);
+    gate_up_.type = op.gate.dtype;
+    gate_up_.act = op.act;
+    down_.w = down.data;
+    down_.w_expert = down.strides[0];
+    down_.w_column = down.strides[1];
+    down_.x = gate_up_.out;
+    down_.x_stride = gate_up_.out_stride;
+    down_.out = floats(view_of(op.expert_out));
+    down_.out_stride = stride(view_of(op.expert_out));
+    down_.n = static_cast<std::int32_t>(op.down.dim(1));
+    down_.chunks = static_cast<std::int32_t>(op.down.dim(2) / kChunk);
+    down_.type = op.down.dtype;
+    route_.bank = {.x = gate_up_.x,
+                   .x_stride = gate_up_.x_stride,
+                   .rows = static_cast<std::int32_t>(op.x.dim(0)),
+                   .chunks = gate_up_.chunks};
+    q_at_ = scratch_.add(op.x.dim(0), op.x.dim(1));
+    scale_at_ = scratch_.add(op.x.dim(0), gate_up_.chunks * 4);
+  }
+  std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  void enqueue(const CudaRun& run) const override {
+    RouteArgs route = route_;
+    OneRowArgs gate_up = gate_up_;
+    gate_up.q = route.bank.q = scratch_at<std::int8_t>(run.scratch, q_at_);
+    gate_up.scale = route.bank.scale = scratch_at<float>(run.scratch, scale_at_);
+    check(launch_moe_route(route, run.stream), what_);
+    check(launch_one_row(gate_up, run.stream), what_);
+    check(launch_one_row(down_, run.stream), what_);
+  }
+
+ private:
+  static OneRowArgs common(const MoeFfn& op) {
+    return {.experts = ints_of(op.routing.experts),
+            .live = ints_of(op.live),
+            .top_k = static_cast<std::int32_t>(op.rule.top_k),
+            .n_experts = static_cast<std::int32_t>(op.gate.dim(0)),
+            .rows = static_cast<std::int32_t>(row_count(op.hidden))};
+  }
+
+  std::string what_;
+  RouteArgs route_;
+  OneRowArgs gate_up_;
+  OneRowArgs down_;
+  ScratchLayout scratch_;
+  std::int64_t q_at_ = 0;
+  std::int64_t scale_at_ = 0;
+};
+
+}  // namespace
+
+CombineInput by_pairs(CombineInput from, const MoeFfn& op) {
+  const std::int64_t stride = from.rows.strides[0];
+  from.rows.rank = 3;
+  from.rows.dims = {op.x.dim(0), op.rule.top_k, op.x.dim(1)};
+  from.rows.strides = {stride * op.rule.top_k, stride, dtype_info(from.rows.dtype).bytes};
+  from.pair_row = {};
+  from.experts = op.routing.experts;
+  from.n_experts = op.gate.dim(0);
+  return from;
+}
+
+bool goes_by_pairs(const MoeFfn& op) {
+  const auto dense = [](const Tensor& t) {
+    return t.dtype == DType::f32 && even_stride(view_of(t)).has_value() && *even_stride(view_of(t)) % 4 == 0;
+  };
+  const auto fits = [](const Tensor& w) { return units_fit(view_of(w)) && w.inner() <= kOneChunks * kChunk; };
+  const Tensor& ids = op.routing.experts;
+  return row_count(op.hidden) <= kOnePairs && routes_in_warp(op.rule, op.logits.dim(1)) &&
+         op.gate.dtype == op.up.dtype && fits(op.gate) && fits(op.up) && fits(op.down) && dense(op.x) &&
+         dense(op.hidden) && op.expert_out.dtype == DType::f32 && view_of(op.expert_out).strides[0] % 4 == 0 &&
+         ids.strides[0] == ids.dim(1) * 4;
+}
+
+std::unique_ptr<CudaOp> make_pairs(const MoeFfn& op) {
+  return std::make_unique<PairLayer>(op);
+}
+
+}  // namespace conclave::cuda

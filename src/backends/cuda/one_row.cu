@@ -1,0 +1,194 @@
+#include "backends/cuda/one_row_plan.h"
+
+#include "backends/cuda/activation.cuh"
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/plain_dot.cuh"
+#include "backends/cuda/quantize.cuh"
+#include "backends/cuda/quarter_unit.cuh"
+
+namespace conclave::cuda {
+namespace {
+
+constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+// A lane's 64 values of a row, and the sums of its groups.
+template <DType type>
+struct LaneRow {
+  int word[16];
+  int sum[2];
+  float scale;
+
+  __device__ __forceinline__ void load(const std::int8_t* chunk, float its_scale, int t) {
+    scale = its_scale;
+#pragma unroll
+    for (int four = 0; four < 4; ++four) {
+      const uint4 x = *reinterpret_cast<const uint4*>(chunk + QuarterUnit<type>::place(t, four));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) word[4 * four + i] = word_of(x, i);
+    }
+    if constexpr (is_affine(type)) {
+#pragma unroll
+      for (int group = 0; group < 2; ++group) {
+        sum[group] = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum[group] = __dp4a(word[8 * group + i], 0x01010101, sum[group]);
+      }
+    }
+  }
+};
+
+// What a superblock adds to the output: in the first of its four lanes.
+template <DType type>
+__device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const LaneRow<type>& row, int t) {
+  QuarterLevels<type> levels;
+  unit.unpack(t, levels);
+  constexpr int kRuns = QuarterLevels<type>::kRuns;
+  int total = 0;
+#pragma unroll
+  for (int run = 0; run < kRuns; ++run) {
+    int dot = 0;
+#pragma unroll
+    for (int i = 0; i < 16 / kRuns; ++i) {
+      dot = __dp4a(levels.word[16 / kRuns * run + i], row.word[16 / kRuns * run + i], dot);
+    }
+    total += dot * levels.scale[run];
+  }
+  total += __shfl_xor_sync(kAllLanes, total, 1);
+  total += __shfl_xor_sync(kAllLanes, total, 2);
+  float2 term{(row.scale * unit.d()) * static_cast<float>(total >> QuarterUnit<type>::kShift), 0.0F};
+  if constexpr (is_affine(type)) {
+    int low = row.sum[0] * levels.min[0] + row.sum[1] * levels.min[1];
+    low += __shfl_xor_sync(kAllLanes, low, 1);
+    low += __shfl_xor_sync(kAllLanes, low, 2);
+    term.y = (row.scale * unit.dmin()) * static_cast<float>(low);
+  }
+  return term;
+}
+
+// kHalves: passes that a column takes.
+template <DType type, int kHalves>
+__global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
+    one_row(const __grid_constant__ OneRowArgs args, const __grid_constant__ OneRowCut cut) {
+  __shared__ __align__(16) std::int8_t made[kOneChunks * kChunk];
+  __shared__ float made_scale[kOneChunks];
+  __shared__ float2 terms[kOneWarps][kOneTerms];
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const int t = lane % 4;
+  const int chunks = args.chunks;
+  const int row_at = static_cast<int>(blockIdx.x / static_cast<unsigned>(cut.parts));
+  const int part = static_cast<int>(blockIdx.x) - row_at * cut.parts;
+  // The lane's column of a pass, and its superblock of a column's first pass; lanes past the pass's columns go along.
+  const int my_column = kHalves == 1 ? min(lane / 4 / chunks, cut.per_pass - 1) : 0;
+  const int my_chunk = kHalves == 1 ? lane / 4 % chunks : lane / 4;
+  const int first = (part * kOneWarps + warp) * cut.columns;
+  const bool gate_up = args.up != nullptr;
+  const int passes = gate_up ? 2 * cut.passes : cut.passes;  // of gate, then of up
+
+  int expert = 0;
+  // Past the last column it is the last again: computed and not used.
+  const auto fetch = [&](int pass, QuarterUnit<type>& unit) {
+    const bool of_up = pass >= cut.passes;
+    const int at = of_up ? pass - cut.passes : pass;
+    const int column = min(first + (kHalves == 1 ? at * cut.per_pass + my_column : at / kHalves), args.n - 1);
+    const int c = kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1);
+    const std::byte* base = of_up ? args.up + expert * args.up_expert : args.w + expert * args.w_expert;
+    unit.load(base + column * (of_up ? args.up_column : args.w_column), c, t, chunks);
+  };
+  QuarterUnit<type> even;
+  QuarterUnit<type> odd;
+  if (args.experts == nullptr) {
+    fetch(0, even);
+    begin();
+  } else {
+    begin();
+    expert = args.experts[row_at];
+    if (expert < 0 || expert >= args.n_experts) return;
+    fetch(0, even);
+  }
+  if (args.live != nullptr && row_at >= *args.live * args.top_k) return;
+  const int from = row_at / args.x_step;
+  if (args.q == nullptr) {
+#pragma unroll 1
+    for (int c = warp; c < chunks; c += kOneWarps) {
+      float v[8];
+      load_chunk(DType::f32, reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), c,
+                 std::int64_t{chunks} * kChunk, lane, v);
+      const QuantizedLane q = quantize_lane(v);
+      reinterpret_cast<int2*>(made + c * kChunk)[lane] = make_int2(q.low, q.high);
+      if (lane == 0) made_scale[c] = q.scale;
+    }
+    __syncthreads();
+  }
+  const std::int8_t* q = args.q == nullptr ? made : args.q + std::int64_t{from} * chunks * kChunk;
+  const float* scale = args.q == nullptr ? made_scale : args.scale + std::int64_t{from} * chunks;
+  LaneRow<type> row[kHalves];
+  bool plain = false;
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    const int c = min(my_chunk + half * kPassUnits, chunks - 1);
+    row[half].load(q + c * kChunk, scale[c], t);
+    plain = plain || isnan(row[half].scale);
+  }
+  plain = __any_sync(kAllLanes, plain);  // a warp has all chunks
+
+  const auto take = [&](int pass, const QuarterUnit<type>& unit, const LaneRow<type>& with) {
+    const float2 term = product<type>(unit, with, t);
+    if (t == 0) terms[warp][pass * kPassUnits + lane / 4] = term;
+  };
+#pragma unroll 1
+  for (int pass = 0; pass < passes; pass += 2) {
+    if (pass + 1 < passes) fetch(pass + 1, odd);
+    take(pass, even, row[0]);
+    if (pass + 1 >= passes) break;
+    if (pass + 2 < passes) fetch(pass + 2, even);
+    take(pass + 1, odd, row[kHalves - 1]);
+  }
+  __syncwarp();
+
+  // Column `first` + lane; of gate and up, those of up a warp's columns on.
+  const auto column_sum = [&](int at) {
+    const int pass = kHalves == 1 ? at / cut.per_pass : at * kHalves;
+    const float2* mine = terms[warp] + pass * kPassUnits + (kHalves == 1 ? (at - pass * cut.per_pass) * chunks : 0);
+    float y = 0.0F;
+#pragma unroll
+    for (int c = 0; c < kHalves * kPassUnits; ++c) {
+      if (c >= chunks) break;
+      y = y + mine[c].x;
+      if constexpr (is_affine(type)) y = y - mine[c].y;
+    }
+    return y;
+  };
+  const int column = first + lane;
+  if (lane >= cut.columns || column >= args.n) return;
+  const auto sum_of = [&](int at, const std::byte* w, std::int64_t stride) {
+    if (!plain) return column_sum(at);
+    return plain_dot({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
+                      w + column * stride, type, type == DType::q6_k, std::int64_t{chunks} * kChunk});
+  };
+  float y = sum_of(lane, args.w + expert * args.w_expert, args.w_column);
+  if (gate_up) {
+    y = gated(args.act, y, sum_of(cut.columns + lane, args.up + expert * args.up_expert, args.up_column));
+  } else if (args.bias != nullptr) {
+    y += args.bias[column];
+  }
+  args.out[row_at * args.out_stride + column] = y;
+}
+
+template <DType type>
+int launch_type(const OneRowArgs& args, const LaunchPlan& plan, const OneRowCut& cut, const Stream& stream) {
+  if (args.chunks <= kPassUnits) return launch(one_row<type, 1>, plan, stream, args, cut);
+  return launch(one_row<type, 2>, plan, stream, args, cut);
+}
+
+}  // namespace
+
+int launch_one_row(const OneRowArgs& args, const Stream& stream) {
+  const OneRowCut cut = one_row_cut(args.rows, args.n, args.chunks, args.up != nullptr);
+  const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads};
+  if (args.type == DType::q4_k) return launch_type<DType::q4_k>(args, plan, cut, stream);
+  if (args.type == DType::q5_k) return launch_type<DType::q5_k>(args, plan, cut, stream);
+  return launch_type<DType::q6_k>(args, plan, cut, stream);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,80 @@
+// Products of one row at a time with superblock weights: what decoding a few sequences needs. Bound by the bytes of the
+// weights, which go straight from memory to registers; as little code around them as can be, since a kernel of microseconds
+// waits for its own instructions. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
+//
+// Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of 768, or
+// half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers, from a bank
+// or made by the block. What each superblock adds to an output goes through shared memory and is added in their order.
+//
+// A row is a pair of a token with one of its experts, whose weights it meets, or a row of x with the one matrix.
+#pragma once
+
+#include "backends/cuda/few_rows_plan.h"
+
+namespace conclave::cuda {
+
+struct OneRowArgs {
+  const std::byte* w = nullptr;   // gate, where `up` is given
+  const std::byte* up = nullptr;  // then out = act(gate) * up
+  std::int64_t w_expert = 0;      // bytes from expert to expert
+  std::int64_t up_expert = 0;
+  std::int64_t w_column = 0;  // bytes from column to column
+  std::int64_t up_column = 0;
+  const float* x = nullptr;
+  std::int64_t x_stride = 0;       // floats
+  const std::int8_t* q = nullptr;  // RowBank's; null: blocks make their row int8
+  const float* scale = nullptr;
+  const float* bias = nullptr;  // of one matrix
+  float* out = nullptr;
+  std::int64_t out_stride = 0;            // floats
+  const std::int32_t* experts = nullptr;  // [pairs], one that is none is skipped; null: one matrix
+  const std::int32_t* live = nullptr;     // tokens, or rows of one matrix; null: all
+  std::int32_t top_k = 1;
+  std::int32_t x_step = 1;  // rows of the output for each row of x
+  std::int32_t n_experts = 1;
+  std::int32_t rows = 0;  // of the output
+  std::int32_t n = 0;     // columns
+  std::int32_t chunks = 0;
+  DType type = DType::q4_k;
+  Activation act = Activation::silu;
+};
+
+inline constexpr int kOneThreads = 128;
+inline constexpr int kOneWarps = kOneThreads / kWarp;
+inline constexpr int kPassUnits = 8;  // superblocks of a pass
+inline constexpr int kOneChunks = 2 * kPassUnits;
+inline constexpr int kOnePasses = 8;  // of a warp, at most
+inline constexpr int kOneTerms = kOnePasses * kPassUnits;
+inline constexpr std::int64_t kOneWanted = 132 * 16;  // warps that a large GPU is glad of
+inline constexpr std::int64_t kOnePairs = 64;         // beyond them weights are worth sharing
+inline constexpr std::int64_t kOneRows = 4;
+
+// How a row's columns are dealt out.
+struct OneRowCut {
+  std::int32_t per_pass = 1;  // columns of a pass
+  std::int32_t passes = 1;    // of a warp; of gate and up, of each
+  std::int32_t columns = 1;   // of the output, of a warp
+  std::int32_t parts = 1;     // blocks
+};
+// As many passes a warp as leave enough warps.
+constexpr OneRowCut one_row_cut(std::int64_t rows, std::int64_t n, std::int64_t chunks, bool gate_up) {
+  OneRowCut cut;
+  const int halves = chunks <= kPassUnits ? 1 : 2;
+  cut.per_pass = chunks <= kPassUnits ? kPassUnits / static_cast<int>(chunks) : 1;
+  for (int passes = halves; passes <= (gate_up ? kOnePasses / 2 : kOnePasses); passes *= 2) {
+    const int columns = cut.per_pass * passes / halves;
+    const std::int64_t warps = rows * ceil_div(n, columns);
+    if (columns > kWarp || (passes > halves && warps < kOneWanted)) break;
+    cut.passes = passes;
+    cut.columns = columns;
+    cut.parts = static_cast<std::int32_t>(ceil_div(ceil_div(n, columns), kOneWarps));
+  }
+  return cut;
+}
+static_assert(one_row_cut(8, 768, 8, true).columns == 2 && one_row_cut(8, 768, 8, true).parts == 96);
+static_assert(one_row_cut(8, 2048, 3, false).columns == 4 && one_row_cut(8, 2048, 3, false).passes == 2);
+static_assert(one_row_cut(1, 2048, 16, false).passes == 2 && one_row_cut(1, 2048, 16, false).columns == 1);
+
+int launch_one_row(const OneRowArgs& args, const Stream& stream);
+
+}  // namespace conclave::cuda

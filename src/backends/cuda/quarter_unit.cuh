@@ -1,0 +1,123 @@
+// A quarter of a superblock of one column, in the registers of one lane: 64 weights, and what their products with rows of
+// int8 come to. Which quarter is what the format keeps together; sums of integers have no order.
+//
+//   q4_k q5_k   quarter t: groups 2 t and 2 t + 1
+//   q6_k        quarter t: 16 neighbouring elements of each group of 32 in half t / 2; scales are of 16 elements
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "backends/cuda/one_row_plan.h"
+#include "backends/cuda/weight_planes.h"
+
+namespace conclave::cuda {
+
+__device__ __forceinline__ uint4 load_weights(const std::byte* p) {
+  return __ldg(reinterpret_cast<const uint4*>(p));
+}
+__device__ __forceinline__ int word_of(const uint4& v, int i) {
+  return static_cast<int>(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w);
+}
+
+// Ready to be multiplied: sixteen words of int8, and what the sums of each run of them are multiplied with.
+template <DType type>
+struct QuarterLevels {
+  static constexpr int kRuns = is_affine(type) ? 2 : 4;
+  int word[16];
+  int scale[kRuns];
+  int min[is_affine(type) ? 2 : 1];
+};
+
+template <DType type>
+struct QuarterUnit {
+  uint4 head;  // d, dmin, scales and minimums
+  uint4 q[2];
+  uint4 fifth[type == DType::q5_k ? 2 : 1];
+
+  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int /*chunks*/) {
+    const std::byte* block = column + block_bytes(type) * c;
+    head = load_weights(block);
+    const std::byte* low = block + (type == DType::q5_k ? 48 : 16) + 32 * t;
+    q[0] = load_weights(low);
+    q[1] = load_weights(low + 16);
+    if constexpr (type == DType::q5_k) {
+      fifth[0] = load_weights(block + 16);
+      fifth[1] = load_weights(block + 32);
+    }
+  }
+  __device__ __forceinline__ float d() const {
+    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(head.x)));
+  }
+  __device__ __forceinline__ float dmin() const {
+    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(head.x >> 16)));
+  }
+  __device__ __forceinline__ void unpack(int t, QuarterLevels<type>& out) const {
+    // The scales and minimums of two groups, side by side (src/quant/k_scales.h).
+    const unsigned s = head.y >> 16 * (t % 2);
+    const unsigned m = head.z >> 16 * (t % 2);
+    const unsigned both = head.w >> 16 * (t % 2);
+    const unsigned scales = t < 2 ? s & 0x3F3FU : (both & 0x0F0FU) | (s >> 2 & 0x3030U);
+    const unsigned mins = t < 2 ? m & 0x3F3FU : (both >> 4 & 0x0F0FU) | (m >> 2 & 0x3030U);
+#pragma unroll
+    for (int group = 0; group < 2; ++group) {
+      out.scale[group] = static_cast<int>(scales >> 8 * group & 0xFFU);
+      out.min[group] = static_cast<int>(mins >> 8 * group & 0xFFU);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        auto level = static_cast<unsigned>(word_of(q[i / 4], i % 4)) >> 4 * group & 0x0F0F0F0FU;
+        if constexpr (type == DType::q5_k) {
+          level |= (static_cast<unsigned>(word_of(fifth[i / 4], i % 4)) >> (2 * t + group) & 0x01010101U) << 4;
+        }
+        out.word[8 * group + i] = static_cast<int>(level);
+      }
+    }
+  }
+  // Where sixteen bytes of a row's superblock that the lane wants lie.
+  static __device__ __forceinline__ int place(int t, int four) {
+    return 64 * t + 16 * four;
+  }
+  static constexpr int kShift = 0;  // of the sums, to the right
+};
+
+template <>
+struct QuarterUnit<DType::q6_k> {
+  uint4 ql[2];
+  uint4 qh;
+  uint4 scales;
+  std::uint16_t factor;
+
+  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int chunks) {
+    const PlanesQ6K planes{chunks};
+    const std::byte* low = column + planes.ql(c) + 64 * (t / 2) + 16 * (t % 2);
+    ql[0] = load_weights(low);
+    ql[1] = load_weights(low + 32);
+    qh = load_weights(column + planes.qh(c) + 32 * (t / 2) + 16 * (t % 2));
+    scales = load_weights(column + planes.scales(c));
+    factor = __ldg(reinterpret_cast<const std::uint16_t*>(column + planes.d(c)));
+  }
+  __device__ __forceinline__ float d() const { return __half2float(__ushort_as_half(factor)); }
+  __device__ __forceinline__ float dmin() const { return 0.0F; }
+  // A byte is 4 (level - 32): four bits of ql, two of qh above them, and the sign turned round.
+  __device__ __forceinline__ void unpack(int t, QuarterLevels<DType::q6_k>& out) const {
+    const unsigned low_scales = t < 2 ? scales.x : scales.z;
+    const unsigned high_scales = t < 2 ? scales.y : scales.w;
+#pragma unroll
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const unsigned of = (quarter < 2 ? low_scales : high_scales) >> 8 * (t % 2) >> 16 * (quarter % 2);
+      out.scale[quarter] = static_cast<std::int8_t>(of & 0xFFU);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto nibbles = static_cast<unsigned>(word_of(ql[quarter % 2], i));
+        const unsigned low = quarter < 2 ? nibbles << 2 : nibbles >> 2;
+        const unsigned high = static_cast<unsigned>(word_of(qh, i)) << (6 - 2 * quarter);
+        out.word[4 * quarter + i] = static_cast<int>(((low & 0x3C3C3C3CU) ^ 0x80808080U) ^ (high & 0xC0C0C0C0U));
+      }
+    }
+  }
+  static __device__ __forceinline__ int place(int t, int four) {
+    return 128 * (t / 2) + 32 * four + 16 * (t % 2);
+  }
+  static constexpr int kShift = 2;
+};
+
+}  // namespace conclave::cuda
