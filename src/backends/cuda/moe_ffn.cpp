@@ -14,8 +14,8 @@ class FfnSequence final : public CudaOp {
     const MoeFfnSequence sequence = sequence_of(op);
     add(make_cuda_op(sequence.route, target));
     add(make_cuda_op(sequence.group, target));
-    add(make_gate_up(sequence.gate_up, true));
-    add(make_down(sequence.down, true));
+    add(make_gate_up(sequence.gate_up, target, true));
+    add(make_down(sequence.down, target, true));
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
     std::visit([&](const auto& combine) { add(make_cuda_op(combine, target)); }, sequence.combine);
   }

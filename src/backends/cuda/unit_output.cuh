@@ -7,16 +7,19 @@
 
 namespace conclave::cuda {
 
-// Columns of weights c = 0, 1, ... of a block that starts at column `first` of the output. With gate and up, runs of 16
+// Columns of weights c = 0, 1, ... of a block that starts at column `first` of the output. With gate and up, runs of kRun
 // columns of gate and the same of up alternate.
-struct UnitColumns {
+template <int kRun>
+struct UnitColumnsOf {
   const UnitArgs& args;
   int expert;
   int first;
 
-  __device__ __forceinline__ bool is_up(int c) const { return args.up != nullptr && (c & 16) != 0; }
+  __device__ __forceinline__ bool is_up(int c) const { return args.up != nullptr && (c & kRun) != 0; }
   // Of the output.
-  __device__ __forceinline__ int column(int c) const { return first + (args.up != nullptr ? c / 32 * 16 + c % 16 : c); }
+  __device__ __forceinline__ int column(int c) const {
+    return first + (args.up != nullptr ? c / (2 * kRun) * kRun + c % kRun : c);
+  }
   // Past the last column it is the last again: computed and not used.
   __device__ __forceinline__ const std::byte* address(int c) const {
     const std::int64_t at = column(c) < args.n ? column(c) : args.n - 1;
@@ -35,5 +38,6 @@ struct UnitColumns {
     store_float(args.out_type, args.out + row * args.out_stride, n, y);
   }
 };
+using UnitColumns = UnitColumnsOf<16>;
 
 }  // namespace conclave::cuda
