@@ -76,16 +76,18 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
                 .act = v.act};
-  const std::int64_t many_from = wide.multiprocessors > 0 ? kWideFrom : kManyFrom;
-  const bool may_be_many = bank.q != nullptr && rows.max_slots() >= many_from;
-  args.most_rows = may_be_many ? static_cast<std::int32_t>(many_from - 1) : 0;
-  check(launch_few_rows(args, rows.max_active(), at.stream), op);
-  if (!may_be_many) return;
-  if (wide.multiprocessors > 0) {
-    check(launch_wide_rows(args, wide.multiprocessors, at.stream), op);
-  } else {
-    check(launch_many_rows(args, at.stream), op);
+  if (bank.q != nullptr && wide.multiprocessors > 0) {
+    const bool all = args.table.n_rows >= kWideMean * rows.max_active();
+    const bool some = all || rows.max_slots() >= kWideFrom;
+    args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
+    if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
+    if (some) check(launch_wide_rows(args, wide.multiprocessors, at.stream), op);
+    return;
   }
+  const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
+  args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
+  check(launch_few_rows(args, rows.max_active(), at.stream), op);
+  if (may_be_many) check(launch_many_rows(args, at.stream), op);
 }
 
 void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,

@@ -15,12 +15,16 @@
 
 namespace conclave::cuda {
 
-// Rows as the instruction finds them: from byte 32 i of the runs, i below 4.
-__device__ __forceinline__ std::uint64_t rows_descriptor(unsigned shared, int i) {
+// Rows as the instruction finds them: the first 32 bytes of the runs from `shared` on.
+__device__ __forceinline__ std::uint64_t rows_descriptor(unsigned shared) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   constexpr std::uint64_t kEightRows = std::uint64_t{1024 / 16} << 32;
   constexpr std::uint64_t kUnused = std::uint64_t{1} << 16;
-  return kSwizzle128 | kEightRows | kUnused | ((shared + 32U * static_cast<unsigned>(i)) & 0x3FFFFU) >> 4;
+  return kSwizzle128 | kEightRows | kUnused | shared >> 4;
+}
+// Those `bytes` further on: a multiple of 1024, and 0, 32, 64 or 96.
+__device__ __forceinline__ std::uint64_t descriptor_at(std::uint64_t rows, int bytes) {
+  return rows + static_cast<unsigned>(bytes / 16);
 }
 
 // What was written to registers before is there for the instructions that follow.
@@ -37,13 +41,6 @@ __device__ __forceinline__ void wgmma_wait() {
 // What others wrote to shared memory, and this thread has waited for, is there for wgmma.
 __device__ __forceinline__ void shared_for_wgmma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Nothing that reads or writes `values` moves past this.
-template <class T, int kCount>
-__device__ __forceinline__ void hold(T (&values)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
 }
 
 #define CONCLAVE_OUT_8(i)                                                                                     \

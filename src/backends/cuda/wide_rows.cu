@@ -1,8 +1,7 @@
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/chunk_product.cuh"
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/unit_output.cuh"
-#include "backends/cuda/weight_planes.h"
+#include "backends/cuda/wide_copies.cuh"
 #include "backends/cuda/wide_levels.cuh"
 #include "backends/cuda/wide_rows_plan.h"
 #include "backends/cuda/wide_tiles.cuh"
@@ -17,10 +16,6 @@
 namespace conclave::cuda {
 namespace {
 
-// Gate and up alternate every 8 columns: a tile of 16 has 8 of each.
-constexpr int kRun = 8;
-using WideColumns = UnitColumnsOf<kRun>;
-
 #if CONCLAVE_WIDE
 
 // The kernel starts with 168 for every thread.
@@ -28,36 +23,13 @@ constexpr int kCopyingRegisters = 56;
 constexpr int kMultiplyingRegisters = 224;
 static_assert(kCopyingRegisters + kWideMultiplying * kMultiplyingRegisters == 3 * 168);
 
+// One warpgroup: finds tiles, and copies their superblocks.
 template <DType type>
-struct WideStage {
-  std::byte* at;
-
-  // 16-byte word `p` of row r.
-  __device__ __forceinline__ std::byte* row(int r, int p) const {
-    return at + p / 8 * kWideHalf + r * 128 + ((p ^ r) & 7) * 16;
-  }
-  __device__ __forceinline__ std::byte* column(int c) const {
-    return at + 2 * kWideHalf + c * wide_column_stride(type);
-  }
-  __device__ __forceinline__ std::byte* sums(int r) const { return at + wide_sums_at(type) + r * kWideSumStride; }
-  __device__ __forceinline__ std::byte* d(int c) const { return at + wide_sums_at(type) + c * 4; }
-  __device__ __forceinline__ float* scales() const { return reinterpret_cast<float*>(at + wide_scales_at(type)); }
-};
-
-template <DType type>
-__device__ __forceinline__ WideStage<type> stage_of(std::byte* stages, int place) {
-  return {stages + place * wide_stage_bytes(type)};
-}
-
-// One warpgroup: finds tiles, and copies their superblocks. Four threads to a column and to a row, four of each.
-template <DType type>
-__device__ __forceinline__ void copy_tiles(const UnitArgs& args, std::byte* stages, WideShared& shared) {
+__device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, std::byte* stages, WideShared& shared) {
   const int t = static_cast<int>(threadIdx.x) % kWideGroup;
-  const int quarter = t % 4;
-  WideTiles tiles{args, t};
+  WideTiles tiles{args, tile_rows, t};
   Ring<kWideStages> ring;
   Ring<2> told;
-  const int chunks = args.chunks;
 #pragma unroll 1
   for (;; told.next()) {
     const WideTile tile = tiles.take(args.table, shared);
@@ -70,52 +42,11 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, std::byte* stag
     group_barrier(kCopyingBarrier);
     barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
-
-    const WideColumns at{args, expert_of(args.table, tile.list), tile.column};
-    const std::byte* columns[4];
-    int from[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      columns[i] = at.address(t / 4 + 32 * i) + 16 * quarter;
-      const int row = slots[t / 4 + 32 * i].from;
-      from[i] = row < 0 ? 0 : row;
-    }
+    WideCopies<type> copies{args, tile, slots, t};
 #pragma unroll 1
-    for (int c = 0; c < chunks; ++c, ring.next()) {
+    for (int c = 0; c < args.chunks; ++c, ring.next()) {
       barrier_wait(&shared.empty[ring.place], ring.parity ^ 1U);
-      const WideStage<type> stage = stage_of<type>(stages, ring.place);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        std::byte* to = stage.column(t / 4 + 32 * i) + 16 * quarter;
-        if constexpr (is_affine(type)) {
-          constexpr int kWords = block_bytes(type) / 16;
-          const std::byte* block = columns[i] + std::int64_t{block_bytes(type)} * c;
-          copy_16(to, block);
-          copy_16(to + 64, block + 64);
-          if (8 + quarter < kWords) copy_16(to + 128, block + 128);
-        } else {
-          const PlanesQ6K planes{chunks};
-          copy_16(to, columns[i] + planes.ql(c));
-          copy_16(to + 64, columns[i] + planes.ql(c) + 64);
-          copy_16(to + 128, columns[i] + planes.qh(c));
-          if (quarter == 0) copy_16(to + 192, columns[i] + planes.scales(c));
-          // The word that d is in; the column goes on for whole 16-byte words.
-          if (quarter == 3) copy_4(stage.d(t / 4 + 32 * i), columns[i] - 16 * quarter + planes.d(c & ~1));
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int r = t / 4 + 32 * i;
-        if (r >= tile.count) break;
-        const std::int64_t place = std::int64_t{from[i]} * chunks + c;
-        const std::int8_t* q = args.q + place * kChunk + 16 * quarter;
-#pragma unroll
-        for (int p = 0; p < 4; ++p) copy_16(stage.row(r, 4 * p + quarter), q + 64 * p);
-        if (is_affine(type) && quarter < 2) {
-          copy_16(stage.sums(r) + 16 * quarter, args.sums + place * 16 + 8 * quarter);
-        }
-        if (quarter == 3) copy_4(stage.scales() + r, args.scale + place);
-      }
+      copies.copy(shared_address(stage_of<type>(stages, ring.place).at), c);
       barrier_arrive_with_copies(&shared.full[ring.place]);
     }
   }
@@ -127,8 +58,8 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, std::byte* stag
 template <DType type, int N>
 __device__ __forceinline__ void wide_sums(const WideStage<type>& stage, int column, int lane, int (&sum)[N / 2]) {
   const WideLevels<type> levels{stage.column(column), wide_column_stride(type), lane};
-  const unsigned rows = shared_address(stage.at);
-  const auto rows_of = [&](int step) { return rows_descriptor(rows + step / 4 * kWideHalf, step % 4); };
+  const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
+  const auto rows_of = [&](int step) { return descriptor_at(rows, step / 4 * kWideHalf + step % 4 * 32); };
   unsigned low[4][2][4];
   unsigned high[2][2][4];  // what wgmma still reads is left alone
 #pragma unroll
@@ -219,38 +150,38 @@ __device__ __forceinline__ void store_4(DType type, std::byte* to, const float (
   *reinterpret_cast<ushort4*>(to) = {bits[0], bits[1], bits[2], bits[3]};
 }
 
-// Rows `first` to first + 31 of a tile of `count`, whose products lie in shared memory: four columns a thread.
-__device__ __forceinline__ void store_rows(const UnitArgs& args, const WideColumns& at, const WideShared& shared,
-                                           const TableSlot* slots, int group, int first, int count) {
+// Rows `first` to first + 31 of a tile, whose products lie in shared memory: four columns a thread.
+__device__ __forceinline__ void store_rows(const UnitArgs& args, const WideTile& tile, const WideShared& shared,
+                                           const TableSlot* slots, int group, int first) {
+  const WideColumns at{args, tile.expert, tile.column};
   const bool gate_up = args.up != nullptr;
-  const int first_c = group * (kWideColumns / kWideMultiplying);
-  const int per_row = gate_up ? 8 : 16;
+  const int t = static_cast<int>(threadIdx.x) % kWideGroup;
+  const int per_row = gate_up ? 8 : 16;  // threads
+  const int c = gate_up ? t % 8 / 2 * (2 * kWideRun) + t % 2 * 4 : t % 16 * 4;
+  const int weights_c = group * (kWideColumns / kWideMultiplying) + c;
+  const int column = at.column(weights_c);
   const int size = args.out_type == DType::f32 ? 4 : 2;
-  const int rows = count - first < kWideOutRows ? count - first : kWideOutRows;
-  const int columns = columns_of(args.table, args.n);
-  const bool fours = args.bias == nullptr && reinterpret_cast<std::uintptr_t>(args.out) % (4 * size) == 0 &&
-                     args.out_stride % (4 * size) == 0;
+  const bool whole = args.bias == nullptr && column + 4 <= columns_of(args.table, args.n) &&
+                     reinterpret_cast<std::uintptr_t>(args.out) % (4 * size) == 0 && args.out_stride % (4 * size) == 0;
+  const int rows = tile.count - first < kWideOutRows ? tile.count - first : kWideOutRows;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % kWideGroup; i < rows * per_row; i += kWideGroup) {
-    const int r = i / per_row;
-    const int c = gate_up ? i % per_row / 2 * (2 * kRun) + i % 2 * 4 : i % per_row * 4;
+  for (int r = t / per_row; r < rows; r += kWideGroup / per_row) {
     const TableSlot slot = slots[first + r];
     if (slot.from < 0) continue;
     const float* y = &shared.out[group][r][c];
     const bool plain = shared.plain[group][first + r] != 0;
-    const int column = at.column(first_c + c);
-    if (fours && !plain && column + 4 <= columns) {
+    if (whole && !plain) {
       float out[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out[e] = gate_up ? gated(args.act, y[e], y[e + kRun]) : y[e];
-      store_4(args.out_type, args.out + slot.to * args.out_stride + column * size, out);
+      for (int e = 0; e < 4; ++e) out[e] = gate_up ? gated(args.act, y[e], y[e + kWideRun]) : y[e];
+      store_4(args.out_type, args.out + slot.to * args.out_stride + std::int64_t{column} * size, out);
       continue;
     }
 #pragma unroll 1
     for (int e = 0; e < 4; ++e) {
-      float out = plain ? at.plain(first_c + c + e, slot.from) : y[e];
-      if (gate_up) out = gated(args.act, out, plain ? at.plain(first_c + c + e + kRun, slot.from) : y[e + kRun]);
-      at.store(first_c + c + e, slot.to, out);
+      float out = plain ? at.plain(weights_c + e, slot.from) : y[e];
+      if (gate_up) out = gated(args.act, out, plain ? at.plain(weights_c + e + kWideRun, slot.from) : y[e + kWideRun]);
+      at.store(weights_c + e, slot.to, out);
     }
   }
 }
@@ -279,7 +210,6 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
     if (lane == 0) barrier_arrive(&shared.empty[ring.place]);
   }
 
-  const WideColumns at{args, expert_of(args.table, tile.list), tile.column};
 #pragma unroll 1
   for (int first = 0; first < tile.count; first += kWideOutRows) {
     group_barrier(kCopyingBarrier + 1 + group);
@@ -293,7 +223,7 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
       }
     }
     group_barrier(kCopyingBarrier + 1 + group);
-    store_rows(args, at, shared, slots, group, first, tile.count);
+    store_rows(args, tile, shared, slots, group, first);
   }
 }
 
@@ -326,9 +256,11 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
 // Where it has no body, launch bounds tell (wide_rows_built).
 template <DType type>
 __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, 1)
-    wide_rows(const __grid_constant__ UnitArgs args) {
+    wide_rows(const __grid_constant__ UnitArgs args, int tile_rows) {
   begin();
-#if CONCLAVE_WIDE
+#if !CONCLAVE_WIDE
+  static_cast<void>(tile_rows);
+#else
   extern __shared__ std::byte wide_memory[];
   std::byte* stages = wide_memory + (1024U - shared_address(wide_memory) % 1024U) % 1024U;
   auto& shared = *reinterpret_cast<WideShared*>(stages + kWideStages * wide_stage_bytes(type));
@@ -346,7 +278,7 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, 1)
   __syncthreads();
   if (threadIdx.x >= kWideMultiplying * kWideGroup) {
     fewer_registers<kCopyingRegisters>();
-    copy_tiles<type>(args, stages, shared);
+    copy_tiles<type>(args, tile_rows, stages, shared);
   } else {
     more_registers<kMultiplyingRegisters>();
     multiply_tiles<type>(args, stages, shared);
@@ -363,11 +295,13 @@ bool wide_rows_built() {
 }
 
 int launch_wide_rows(const UnitArgs& args, int multiprocessors, const Stream& stream) {
-  const LaunchPlan plan =
-      wide_rows_plan(args.type, args.table.n_slots, args.table.n_lists, args.n, args.up != nullptr, multiprocessors);
-  if (args.type == DType::q4_k) return launch(wide_rows<DType::q4_k>, plan, stream, args);
-  if (args.type == DType::q5_k) return launch(wide_rows<DType::q5_k>, plan, stream, args);
-  return launch(wide_rows<DType::q6_k>, plan, stream, args);
+  const bool gate_up = args.up != nullptr;
+  const int rows = wide_tile_rows(args.table.n_rows, args.n, gate_up, multiprocessors);
+  const std::int64_t most = most_wide_tiles(args.table.n_slots, args.table.n_lists, args.most_rows + 1, rows);
+  const LaunchPlan plan = wide_rows_plan(args.type, most, args.n, gate_up, multiprocessors);
+  if (args.type == DType::q4_k) return launch(wide_rows<DType::q4_k>, plan, stream, args, rows);
+  if (args.type == DType::q5_k) return launch(wide_rows<DType::q5_k>, plan, stream, args, rows);
+  return launch(wide_rows<DType::q6_k>, plan, stream, args, rows);
 }
 
 }  // namespace conclave::cuda

@@ -19,7 +19,8 @@ inline constexpr int kWideThreads = (kWideMultiplying + 1) * kWideGroup;
 inline constexpr int kWideColumns = 128;
 inline constexpr int kWideRows = 128;
 inline constexpr int kWideStages = 3;
-inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it
+inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
+inline constexpr std::int64_t kWideMean = 16;  // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d), scales.
 // Strides keep eight columns' words, eight rows' sums in different banks.
@@ -48,27 +49,38 @@ constexpr std::int64_t wide_shared_bytes(DType type) {
 static_assert(wide_shared_bytes(DType::q4_k) <= 227 * 1024 && wide_shared_bytes(DType::q5_k) <= 227 * 1024 &&
               wide_shared_bytes(DType::q6_k) <= 227 * 1024);
 
-// The most tiles of rows that n_rows rows over n_lists lists can need, of lists with at least kWideFrom.
-constexpr std::int64_t most_wide_tiles(std::int64_t n_rows, std::int64_t n_lists) {
-  const std::int64_t lists = n_rows / kWideFrom < n_lists ? n_rows / kWideFrom : n_lists;
-  return n_rows / kWideRows + lists;
+// The most tiles of `tile` rows that n_rows rows over n_lists lists can need, of lists with at least `from`.
+constexpr std::int64_t most_wide_tiles(std::int64_t n_rows, std::int64_t n_lists, std::int64_t from,
+                                       std::int64_t tile) {
+  const std::int64_t lists = n_rows / from < n_lists ? n_rows / from : n_lists;
+  return n_rows / tile + lists;
 }
-static_assert(most_wide_tiles(kWideFrom - 1, 8) == 0 && most_wide_tiles(kWideFrom, 8) == 1);
+static_assert(most_wide_tiles(kWideFrom - 1, 8, kWideFrom, 128) == 0 &&
+              most_wide_tiles(kWideFrom, 8, kWideFrom, 128) == 1);
+
+constexpr std::int64_t wide_tiles_across(std::int64_t n, bool gate_up) {
+  return ceil_div(n, gate_up ? kWideColumns / 2 : kWideColumns);
+}
+// Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors.
+constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n, bool gate_up, int multiprocessors) {
+  int rows = kWideRows;
+  while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows /= 2;
+  return rows;
+}
+static_assert(wide_tile_rows(4096, 768, true, 132) == 128 && wide_tile_rows(512, 512, false, 132) == 32);
 
 // Blocks take tiles until there are none.
-constexpr LaunchPlan wide_rows_plan(DType type, std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
+constexpr LaunchPlan wide_rows_plan(DType type, std::int64_t most_tiles, std::int64_t n, bool gate_up,
                                     int multiprocessors) {
-  const std::int64_t tiles = most_wide_tiles(n_rows, n_lists) * ceil_div(n, gate_up ? kWideColumns / 2 : kWideColumns);
+  const std::int64_t tiles = most_tiles * wide_tiles_across(n, gate_up);
   return {.blocks = tiles < multiprocessors ? tiles : multiprocessors,
           .threads = kWideThreads,
           .shared_bytes = wide_shared_bytes(type)};
 }
-static_assert(wide_rows_plan(DType::q4_k, 4096, 128, 768, true, 132).blocks == 132);
-static_assert(wide_rows_plan(DType::q4_k, 8, 128, 768, true, 132).blocks == 0);
 
 // Whether this build has the kernel for the current GPU.
 bool wide_rows_built();
-// Lists with at least kWideFrom rows, from a bank that has been filled.
+// Lists with more than args.most_rows rows, from a bank that has been filled.
 int launch_wide_rows(const UnitArgs& args, int multiprocessors, const Stream& stream);
 
 }  // namespace conclave::cuda

@@ -9,6 +9,7 @@ namespace conclave::cuda {
 
 struct WideTile {
   int list;  // -1: there are no more
+  int expert;
   int first_row;
   int count;
   int column;  // the first, of the output
@@ -45,12 +46,14 @@ struct Ring {
 
 inline constexpr int kCopyingBarrier = 1;  // of the warpgroup that copies; 2 and 3 are of those that multiply
 
-// Walks over the tiles of a block, in order: tiles of rows over all lists with enough of them, and columns of each. By the
-// warpgroup that copies, together; `t`: the thread's place in it.
+// Walks over the tiles of a block, in order: tiles of `rows` rows over all lists that are not left to few_rows, and columns
+// of each. By the warpgroup that copies, together; `t`: the thread's place in it.
 class WideTiles {
  public:
-  __device__ __forceinline__ WideTiles(const UnitArgs& args, int t)
+  __device__ __forceinline__ WideTiles(const UnitArgs& args, int rows, int t)
       : t_(t),
+        rows_(rows),
+        most_few_(args.most_rows),
         columns_(args.up != nullptr ? kWideColumns / 2 : kWideColumns),
         across_(static_cast<int>((static_cast<unsigned>(args.n) + static_cast<unsigned>(columns_) - 1) /
                                  static_cast<unsigned>(columns_))),
@@ -77,9 +80,10 @@ class WideTiles {
     for (;; first_ += kWideGroup) {
       const int list = first_ + t_;
       RowRange range{0, 0};
-      if (list < table.n_lists && expert_of(table, list) >= 0) range = range_of(table, list);
+      const int expert = list < table.n_lists ? expert_of(table, list) : -1;
+      if (expert >= 0) range = range_of(table, list);
       const int rows = range.end - range.begin;
-      const int tiles = rows >= kWideFrom ? (rows + kWideRows - 1) / kWideRows : 0;
+      const int tiles = rows > most_few_ ? (rows + rows_ - 1) / rows_ : 0;
       int sum = tiles;  // of this lane and those below it
 #pragma unroll
       for (int step = 1; step < kWarp; step *= 2) {
@@ -88,7 +92,7 @@ class WideTiles {
       }
       group_barrier(kCopyingBarrier);
       if (t_ % kWarp == kWarp - 1) shared.before[t_ / kWarp] = sum;
-      if (t_ == 0) shared.found = {-1, 0, 0, 0};
+      if (t_ == 0) shared.found = {-1, 0, 0, 0, 0};
       group_barrier(kCopyingBarrier);
       int start = seen_ + sum - tiles;
       int all = seen_;
@@ -99,8 +103,8 @@ class WideTiles {
       }
       if (tile_ < all || first_ + kWideGroup >= table.n_lists) {  // here or nowhere
         if (start <= tile_ && tile_ < start + tiles) {
-          const int from = range.begin + (tile_ - start) * kWideRows;
-          shared.found = {list, from, range.end - from < kWideRows ? range.end - from : kWideRows, 0};
+          const int from = range.begin + (tile_ - start) * rows_;
+          shared.found = {list, expert, from, range.end - from < rows_ ? range.end - from : rows_, 0};
         }
         group_barrier(kCopyingBarrier);
         return shared.found;
@@ -110,6 +114,8 @@ class WideTiles {
   }
 
   int t_;
+  int rows_;
+  int most_few_;
   int columns_;
   int across_;  // tiles
   int tile_;
