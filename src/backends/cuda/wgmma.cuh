@@ -1,12 +1,12 @@
-// Hopper's matrix instruction of a warpgroup (128 threads), and the barriers in shared memory that kernels built around it
-// wait at. sm_90a.
+// Hopper's matrix instruction of a warpgroup (128 threads), and the barriers in shared memory that kernels built around
+// it wait at. sm_90a.
 //
-// 64 columns of weights, decoded in registers, times N rows of activations in shared memory, 32 of k at a time. Warp w of the
-// four has columns 16 w to 16 w + 15. Registers are those of mma_s8_k32 and its results: lane l has
+// 64 columns of weights, decoded in registers, times N rows of activations in shared memory, 32 of k at a time. Warp w
+// of the four has columns 16 w to 16 w + 15. Registers are those of mma_s8_k32 and its results: lane l has
 //   levels   word i: column l / 4 + 8 (i % 2), k 4 (l % 4) + 16 (i / 2) on
 //   sums     4 n + i: column l / 4 + 8 (i / 2), row 8 n + 2 (l % 4) + i % 2
-// Rows lie in shared memory in runs of 128 bytes, eight runs after one another from an address that 1024 divides; 16-byte
-// word p of row r is at place p ^ r % 8 of its run.
+// Rows lie in shared memory in runs of 128 bytes, eight runs after one another from an address that 1024 divides;
+// 16-byte word p of row r is at place p ^ r % 8 of its run.
 #pragma once
 
 #include <cstdint>
@@ -95,8 +95,8 @@ __device__ __forceinline__ void wgmma_s8(int (&c)[N / 2], const unsigned (&a)[4]
 #undef CONCLAVE_OUT_16
 #undef CONCLAVE_OUT_8
 
-// A barrier in shared memory: a phase ends with its count of arrivals. Who waits names the parity of the phase, 0 first;
-// parity 1 of a barrier that is new has ended.
+// A barrier in shared memory: a phase ends with its count of arrivals. Who waits names the parity of the phase, 0
+// first; parity 1 of a barrier that is new has ended.
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }

@@ -28,8 +28,8 @@ __device__ __forceinline__ WideStage<type> stage_of(std::byte* stages, int place
   return {stages + place * wide_stage_bytes(type)};
 }
 
-// What a thread of the copying warpgroup copies of a tile, one superblock after another: a quarter of four columns and of
-// four rows, 32 apart, and what there is one of for each column or row.
+// What a thread of the copying warpgroup copies of a tile, one superblock after another: a quarter of four columns and
+// of four rows, 32 apart, and what there is one of for each column or row.
 template <DType type>
 class WideCopies {
  public:

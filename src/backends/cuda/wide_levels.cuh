@@ -1,19 +1,20 @@
-// Weights of a superblock as two digits of a byte each, level times scale, in the registers that wgmma takes (wgmma.cuh):
-// sums of products with activations need no scaling afterwards, and S = base * sum(high q) + sum(low q) is the exact
-// integer of product_plan.h.
+// Weights of a superblock as two digits of a byte each, level times scale, in the registers that wgmma takes
+// (wgmma.cuh): sums of products with activations need no scaling afterwards, and S = base * sum(high q) + sum(low q) is
+// the exact integer of product_plan.h.
 //
 //   q4_k q5_k   level * scale = 8 * (level * (scale / 8)) + level * (scale % 8)     bytes without sign, up to 31 * 7
 //   q6_k        (level - 32) * scale = 256 * high + low, high signed, low not
 //
-// A byte's product with a digit stays in its byte, so one multiplication does four weights; for q6_k one does two, which
-// share a word as 16-bit numbers raised by 2^15.
+// A byte's product with a digit stays in its byte, so one multiplication does four weights; for q6_k one does two,
+// which share a word as 16-bit numbers raised by 2^15.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
 
 namespace conclave::cuda {
 
-// Fragments come two at a time, from the same words: pair j, j below 4, has k-steps (32 of k) pair_step(j, 0) and (j, 1).
+// Fragments come two at a time, from the same words: pair j, j below 4, has k-steps (32 of k) pair_step(j, 0) and (j,
+// 1).
 template <DType type>
 constexpr int pair_step(int j, int e) {
   return is_affine(type) ? 2 * j + e : 4 * (j / 2) + j % 2 + 2 * e;
@@ -25,8 +26,8 @@ __device__ __forceinline__ unsigned wide_word(const std::byte* p) {
   return *reinterpret_cast<const unsigned*>(p);
 }
 
-// A lane's two columns, 8 apart: `column` is the first's superblock in shared memory, 8 `stride` bytes before the second's.
-// q6_k: ql, qh and scales side by side.
+// A lane's two columns, 8 apart: `column` is the first's superblock in shared memory, 8 `stride` bytes before the
+// second's. q6_k: ql, qh and scales side by side.
 template <DType type>
 class WideLevels {
  public:

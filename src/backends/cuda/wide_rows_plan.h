@@ -1,12 +1,13 @@
-// Products of many rows with superblock weights by wgmma, with the bits of product_plan.h: what many_rows does, on Hopper.
+// Products of many rows with superblock weights by wgmma, with the bits of product_plan.h: what many_rows does, on
+// Hopper.
 //
 // Weights are decoded in registers with their scales multiplied in, as two digits (wide_levels.cuh), so that the tensor
 // cores sum a whole superblock: high digits first, then their sums times the base, then low digits on top of them.
 //
-// One block a multiprocessor takes tile after tile: 128 columns of weights (of gate_up: 64 of gate and the same of up) for up to
-// 128 rows of a list. One warpgroup finds the tiles and copies weights as stored, rows, their sums and scales into a ring
-// of stages, a superblock each; two more have 64 columns each and multiply. These two are not in step: while one rounds and
-// adds to its outputs, the other has the tensor cores.
+// One block a multiprocessor takes tile after tile: 128 columns of weights (of gate_up: 64 of gate and the same of up)
+// for up to 128 rows of a list. One warpgroup finds the tiles and copies weights as stored, rows, their sums and scales
+// into a ring of stages, a superblock each; two more have 64 columns each and multiply. These two are not in step:
+// while one rounds and adds to its outputs, the other has the tensor cores.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -22,8 +23,8 @@ inline constexpr int kWideStages = 3;
 inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
 inline constexpr std::int64_t kWideMean = 16;  // ...or all lists, where they have as many on average
 
-// A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d), scales.
-// Strides keep eight columns' words, eight rows' sums in different banks.
+// A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
+// scales. Strides keep eight columns' words, eight rows' sums in different banks.
 inline constexpr int kWideHalf = kWideRows * 128;
 inline constexpr int kWideSumStride = 32 + 16;
 constexpr int wide_column_stride(DType type) {
@@ -38,7 +39,8 @@ constexpr int wide_scales_at(DType type) {
 constexpr int wide_stage_bytes(DType type) {
   return (wide_scales_at(type) + kWideRows * 4 + 1023) / 1024 * 1024;
 }
-// Behind the stages: outputs on their way to memory, 32 rows of a warpgroup at a time; what is known of two tiles; barriers.
+// Behind the stages: outputs on their way to memory, 32 rows of a warpgroup at a time; what is known of two tiles;
+// barriers.
 inline constexpr int kWideOutRows = 32;
 inline constexpr int kWideOutStride = kWideColumns / kWideMultiplying + 4;
 inline constexpr int kWideOutBytes = kWideMultiplying * kWideOutRows * kWideOutStride * 4;

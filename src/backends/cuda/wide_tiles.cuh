@@ -46,8 +46,8 @@ struct Ring {
 
 inline constexpr int kCopyingBarrier = 1;  // of the warpgroup that copies; 2 and 3 are of those that multiply
 
-// Walks over the tiles of a block, in order: tiles of `rows` rows over all lists that are not left to few_rows, and columns
-// of each. By the warpgroup that copies, together; `t`: the thread's place in it.
+// Walks over the tiles of a block, in order: tiles of `rows` rows over all lists that are not left to few_rows, and
+// columns of each. By the warpgroup that copies, together; `t`: the thread's place in it.
 class WideTiles {
  public:
   __device__ __forceinline__ WideTiles(const UnitArgs& args, int rows, int t)
