@@ -11,14 +11,21 @@
 
 namespace conclave::cuda {
 
+// Whether products of many rows are wide_rows': then on so many multiprocessors.
+struct Wide {
+  int multiprocessors = 0;  // 0: they are not
+};
+Wide wide_on(const Target& target);
+
 class GateUpProduct {
  public:
   // Where `rows` are at most `by_block`, blocks quantise them (row_bank.h).
-  GateUpProduct(std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate, const Tensor& up,
-                Activation act, const Tensor& out, ScratchLayout& scratch);
+  GateUpProduct(const Wide& wide, std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate,
+                const Tensor& up, Activation act, const Tensor& out, ScratchLayout& scratch);
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
 
  private:
+  Wide wide_;
   View gate_;
   View up_;
   View out_;
@@ -33,7 +40,7 @@ class GateUpProduct {
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
 // The ops, where the offsets are known to be moe_group's.
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, bool grouped);
-std::unique_ptr<CudaOp> make_down(const MoeDown& op, bool grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped);
+std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped);
 
 }  // namespace conclave::cuda

@@ -40,11 +40,22 @@ __device__ __forceinline__ void load_tiles(unsigned* to, const void* row) {
                : "r"(shared_address(row)));
 }
 
+// To an address in shared memory.
+__device__ __forceinline__ void copy_16(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+// What lies around it is wanted soon.
+__device__ __forceinline__ void copy_16_of_many(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+__device__ __forceinline__ void copy_4(unsigned to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from));
+}
 __device__ __forceinline__ void copy_16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from));
+  copy_16(shared_address(to), from);
 }
 __device__ __forceinline__ void copy_4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from));
+  copy_4(shared_address(to), from);
 }
 __device__ __forceinline__ void end_copies() {
   asm volatile("cp.async.commit_group;");

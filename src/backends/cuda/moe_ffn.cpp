@@ -19,8 +19,8 @@ class FfnSequence final : public CudaOp {
     } else {
       add(make_cuda_op(sequence.route, target));
       add(make_cuda_op(sequence.group, target));
-      add(make_gate_up(sequence.gate_up, true));
-      add(make_down(sequence.down, true));
+      add(make_gate_up(sequence.gate_up, target, true));
+      add(make_down(sequence.down, target, true));
     }
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
     std::visit(

@@ -12,6 +12,7 @@
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/one_row_plan.h"
+#include "backends/cuda/wide_rows_plan.h"
 #include "base/fail.h"
 
 namespace conclave::cuda {
@@ -73,8 +74,8 @@ OneRowArgs one_row_args(const UnitArgs& args) {
           .type = args.type};
 }
 
-// Lists of few rows by one kernel, of many by the other.
-void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at,
+// Lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
+void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
   const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
@@ -105,16 +106,25 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     check(launch_one_row(one_row_args(args), at.stream), op);
     return;
   }
+  if (bank.q != nullptr && wide.multiprocessors > 0) {
+    const bool all = args.table.n_rows >= kWideMean * rows.max_active();
+    const bool some = all || rows.max_slots() >= kWideFrom;
+    args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
+    if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
+    if (some) check(launch_wide_rows(args, wide.multiprocessors, at.stream), op);
+    return;
+  }
   const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
   args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
   check(launch_few_rows(args, rows.max_active(), at.stream), op);
   if (may_be_many) check(launch_many_rows(args, at.stream), op);
 }
 
-void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const CudaRun& at, std::string_view op) {
+void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
+              std::string_view op) {
   if (bank.n_rows == 0) return;
   if (takes_units(v.w, bank.x, v.out)) {
-    multiply_units(v, bank, rows, at, op);
+    multiply_units(v, bank, rows, wide, at, op);
   } else {
     check(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
   }
@@ -123,9 +133,10 @@ void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, co
 // One product of the rows of x: what matmul, moe_matmul and moe_down are.
 class ProductOp final : public CudaOp {
  public:
-  ProductOp(std::string name, std::int64_t by_block, const Tensor& x, const Tensor& w, const Tensor& bias,
-            const Tensor& out)
+  ProductOp(std::string name, const Target& target, std::int64_t by_block, const Tensor& x, const Tensor& w,
+            const Tensor& bias, const Tensor& out)
       : name_(std::move(name)),
+        wide_(wide_on(target)),
         views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
         bank_(x, quantised({&views_.w, 1}, view_of(x), views_.out, row_count(x), by_block), scratch_) {}
 
@@ -140,7 +151,7 @@ class ProductOp final : public CudaOp {
     }
     bank_.fill(at.scratch, at.stream, name_);
     rows_.fill(at.scratch, at.stream, name_);
-    multiply(views_, bank_.at(at.scratch), rows_, at, name_);
+    multiply(views_, bank_.at(at.scratch), rows_, wide_, at, name_);
   }
 
  private:
@@ -171,6 +182,7 @@ class ProductOp final : public CudaOp {
   }
 
   std::string name_;
+  Wide wide_;
   ScratchLayout scratch_;
   ProductViews views_;
   OpBank bank_;
@@ -179,10 +191,10 @@ class ProductOp final : public CudaOp {
 
 class GateUpOp final : public CudaOp {
  public:
-  GateUpOp(const MoeGateUp& op, bool grouped)
+  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped)
       : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
         rows_(OpRows::of(op, grouped, scratch_)),
-        product_(op.row_pair.dim(0), kByBlockPairs, op.x, op.gate, op.up, op.act, op.out, scratch_) {}
+        product_(wide_on(target), op.row_pair.dim(0), kByBlockPairs, op.x, op.gate, op.up, op.act, op.out, scratch_) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
@@ -199,12 +211,13 @@ class GateUpOp final : public CudaOp {
 
 class SharedExpertOp final : public CudaOp {
  public:
-  explicit SharedExpertOp(const MoeSharedExpert& op)
+  SharedExpertOp(const MoeSharedExpert& op, const Target& target)
       : name_(fmt::format("moe_shared_expert {}", shape_text(op.out.shape()))),
+        wide_(wide_on(target)),
         down_(view_of(op.down)),
         share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = ints_of(op.live)},
         rows_(OpRows::every_row(op.x.dim(0), op.live)),
-        gate_up_(op.x.dim(0), kByBlockRows, op.x, op.gate, op.up, op.act, op.hidden, scratch_),
+        gate_up_(wide_, op.x.dim(0), kByBlockRows, op.x, op.gate, op.up, op.act, op.hidden, scratch_),
         hidden_(op.hidden, quantised({&down_, 1}, view_of(op.hidden), share_.out, op.hidden.dim(0), kByBlockRows),
                 scratch_),
         y_at_(scratch_.add(op.out.dim(0), op.out.dim(1) * 4)) {}
@@ -215,12 +228,13 @@ class SharedExpertOp final : public CudaOp {
     hidden_.fill(at.scratch, at.stream, name_);
     ShareArgs share = share_;
     share.y = float_rows(at.scratch + y_at_, share.out.dims[0], share.out.dims[1]);
-    multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, at, name_);
+    multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, wide_, at, name_);
     check(launch_share(share, at.stream), name_);
   }
 
  private:
   std::string name_;
+  Wide wide_;
   ScratchLayout scratch_;
   View down_;
   ShareArgs share_;
@@ -232,13 +246,19 @@ class SharedExpertOp final : public CudaOp {
 
 }  // namespace
 
+Wide wide_on(const Target& target) {
+  return {target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0};
+}
+
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
   return {.data = data, .type = DType::f32, .rank = 2, .dims = {rows, columns}, .strides = {columns * 4, 4}};
 }
 
-GateUpProduct::GateUpProduct(std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate,
-                             const Tensor& up, Activation act, const Tensor& out, ScratchLayout& scratch)
-    : gate_(view_of(gate)),
+GateUpProduct::GateUpProduct(const Wide& wide, std::int64_t rows, std::int64_t by_block, const Tensor& x,
+                             const Tensor& gate, const Tensor& up, Activation act, const Tensor& out,
+                             ScratchLayout& scratch)
+    : wide_(wide),
+      gate_(view_of(gate)),
       up_(view_of(up)),
       out_(view_of(out)),
       fused_(gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_)),
@@ -251,54 +271,54 @@ void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_v
   bank_.fill(at.scratch, at.stream, op);
   const RowBank bank = bank_.at(at.scratch);
   if (fused_) {
-    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, at, op);
+    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, wide_, at, op);
     return;
   }
   const View g = float_rows(at.scratch + g_at_, out_.dims[0], out_.dims[1]);
   const View u = float_rows(at.scratch + u_at_, out_.dims[0], out_.dims[1]);
-  multiply({.w = gate_, .out = g}, bank, rows, at, op);
-  multiply({.w = up_, .out = u}, bank, rows, at, op);
+  multiply({.w = gate_, .out = g}, bank, rows, wide_, at, op);
+  multiply({.w = up_, .out = u}, bank, rows, wide_, at, op);
   check(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target&) {
+std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
   auto made =
       std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
-                                  kByBlockRows, op.x, op.w, op.bias, op.out);
+                                  target, kByBlockRows, op.x, op.w, op.bias, op.out);
   made->set_rows(OpRows::every_row(op.x.dim(0), op.live));
   return made;
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const MoeMatmul& op, const Target&) {
+std::unique_ptr<CudaOp> make_cuda_op(const MoeMatmul& op, const Target& target) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), kByBlockPairs, op.x, op.w,
-      Tensor{}, op.out);
+      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target, kByBlockPairs,
+      op.x, op.w, Tensor{}, op.out);
   made->set_rows(OpRows::of(op, made->scratch()));
   return made;
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target&) {
-  return make_down(op, false);
+std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target& target) {
+  return make_down(op, target, false);
 }
 
-std::unique_ptr<CudaOp> make_down(const MoeDown& op, bool grouped) {
+std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), kByBlockPairs, op.x,
-      op.down, Tensor{}, op.out);
+      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, kByBlockPairs,
+      op.x, op.down, Tensor{}, op.out);
   made->set_rows(OpRows::of(op, grouped, made->scratch()));
   return made;
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target&) {
-  return make_gate_up(op, false);
+std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target& target) {
+  return make_gate_up(op, target, false);
 }
 
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, bool grouped) {
-  return std::make_unique<GateUpOp>(op, grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped) {
+  return std::make_unique<GateUpOp>(op, target, grouped);
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target&) {
-  return std::make_unique<SharedExpertOp>(op);
+std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target& target) {
+  return std::make_unique<SharedExpertOp>(op, target);
 }
 
 }  // namespace conclave::cuda

@@ -3,29 +3,49 @@
 
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
+#include "backends/cuda/wide_rows_plan.h"
 
 namespace conclave::cuda {
 namespace {
 
-// Every list has from 0 to all of the rows: no cut of n rows over lists needs more tiles than the bound.
+// The most tiles of `tile` rows that any cut of n_rows over lists needs: it puts `from` rows, or one past whole tiles, into as
+// many lists as it can.
+std::int64_t worst_cut(std::int64_t n_rows, std::int64_t n_lists, std::int64_t from, std::int64_t tile) {
+  std::int64_t worst = 0;
+  for (std::int64_t first = 0; first <= n_rows; ++first) {
+    std::int64_t left = n_rows;
+    std::int64_t tiles = 0;
+    for (std::int64_t list = 0; list < n_lists && left > 0; ++list) {
+      const std::int64_t rows = list == 0 ? first : std::min(left, from);
+      if (rows >= from) tiles += ceil_div(rows, tile);
+      left -= rows;
+    }
+    worst = std::max(worst, tiles);
+  }
+  return worst;
+}
+
 TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
   for (std::int64_t n_rows = 0; n_rows <= 3 * kManyRows; ++n_rows) {
     for (const std::int64_t n_lists : {1, 2, 3, 5}) {
-      // The worst cut puts kManyFrom rows, or one past whole tiles, into as many lists as it can.
-      std::int64_t worst = 0;
-      for (std::int64_t first = 0; first <= n_rows; ++first) {
-        std::int64_t left = n_rows;
-        std::int64_t tiles = 0;
-        for (std::int64_t list = 0; list < n_lists && left > 0; ++list) {
-          const std::int64_t rows = list == 0 ? first : std::min(left, kManyFrom);
-          if (rows >= kManyFrom) tiles += ceil_div(rows, kManyRows);
-          left -= rows;
-        }
-        worst = std::max(worst, tiles);
+      EXPECT_LE(worst_cut(n_rows, n_lists, kManyFrom, kManyRows), most_row_tiles(n_rows, n_lists))
+          << n_rows << " rows, " << n_lists << " lists";
+      for (const std::int64_t from : {std::int64_t{1}, kWideFrom}) {
+        EXPECT_LE(worst_cut(n_rows, n_lists, from, 32), most_wide_tiles(n_rows, n_lists, from, 32))
+            << n_rows << " rows, " << n_lists << " lists from " << from;
       }
-      EXPECT_LE(worst, most_row_tiles(n_rows, n_lists)) << n_rows << " rows, " << n_lists << " lists";
     }
   }
+}
+
+TEST(CudaPlans, WideTilesAreSmallerWhereThereAreFew) {
+  EXPECT_EQ(wide_tile_rows(65536, 2048, false, 132), 128);
+  EXPECT_EQ(wide_tile_rows(4096, 768, true, 132), 128);
+  EXPECT_EQ(wide_tile_rows(512, 2048, false, 132), 64);
+  EXPECT_EQ(wide_tile_rows(17, 64, false, 132), 32);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, most_wide_tiles(8, 128, kWideFrom, 128), 768, true, 132).blocks, 0);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, 1, 768, true, 132).blocks, 12);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, 132).blocks, 132);
 }
 
 TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {

@@ -1,0 +1,88 @@
+// Products of many rows with superblock weights by wgmma, with the bits of product_plan.h: what many_rows does, on
+// Hopper.
+//
+// Weights are decoded in registers with their scales multiplied in, as two digits (wide_levels.cuh), so that the tensor
+// cores sum a whole superblock: high digits first, then their sums times the base, then low digits on top of them.
+//
+// One block a multiprocessor takes tile after tile: 128 columns of weights (of gate_up: 64 of gate and the same of up)
+// for up to 128 rows of a list. One warpgroup finds the tiles and copies weights as stored, rows, their sums and scales
+// into a ring of stages, a superblock each; two more have 64 columns each and multiply. These two are not in step:
+// while one rounds and adds to its outputs, the other has the tensor cores.
+#pragma once
+
+#include "backends/cuda/few_rows_plan.h"
+
+namespace conclave::cuda {
+
+inline constexpr int kWideGroup = 128;  // threads of a warpgroup
+inline constexpr int kWideMultiplying = 2;
+inline constexpr int kWideThreads = (kWideMultiplying + 1) * kWideGroup;
+inline constexpr int kWideColumns = 128;
+inline constexpr int kWideRows = 128;
+inline constexpr int kWideStages = 3;
+inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
+inline constexpr std::int64_t kWideMean = 16;  // ...or all lists, where they have as many on average
+
+// A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
+// scales. Strides keep eight columns' words, eight rows' sums in different banks.
+inline constexpr int kWideHalf = kWideRows * 128;
+inline constexpr int kWideSumStride = 32 + 16;
+constexpr int wide_column_stride(DType type) {
+  return is_affine(type) ? block_bytes(type) : 208;
+}
+constexpr int wide_sums_at(DType type) {
+  return 2 * kWideHalf + kWideColumns * wide_column_stride(type);
+}
+constexpr int wide_scales_at(DType type) {
+  return wide_sums_at(type) + (is_affine(type) ? kWideRows * kWideSumStride : kWideColumns * 4);
+}
+constexpr int wide_stage_bytes(DType type) {
+  return (wide_scales_at(type) + kWideRows * 4 + 1023) / 1024 * 1024;
+}
+// Behind the stages: outputs on their way to memory, 32 rows of a warpgroup at a time; what is known of two tiles;
+// barriers.
+inline constexpr int kWideOutRows = 32;
+inline constexpr int kWideOutStride = kWideColumns / kWideMultiplying + 4;
+inline constexpr int kWideOutBytes = kWideMultiplying * kWideOutRows * kWideOutStride * 4;
+inline constexpr int kWideTileBytes = 2 * kWideRows * 8 + kWideMultiplying * kWideRows * 4 + 256;
+constexpr std::int64_t wide_shared_bytes(DType type) {
+  return 1023 + kWideStages * wide_stage_bytes(type) + kWideOutBytes + kWideTileBytes;  // it begins anywhere
+}
+static_assert(wide_shared_bytes(DType::q4_k) <= 227 * 1024 && wide_shared_bytes(DType::q5_k) <= 227 * 1024 &&
+              wide_shared_bytes(DType::q6_k) <= 227 * 1024);
+
+// The most tiles of `tile` rows that n_rows rows over n_lists lists can need, of lists with at least `from`.
+constexpr std::int64_t most_wide_tiles(std::int64_t n_rows, std::int64_t n_lists, std::int64_t from,
+                                       std::int64_t tile) {
+  const std::int64_t lists = n_rows / from < n_lists ? n_rows / from : n_lists;
+  return n_rows / tile + lists;
+}
+static_assert(most_wide_tiles(kWideFrom - 1, 8, kWideFrom, 128) == 0 &&
+              most_wide_tiles(kWideFrom, 8, kWideFrom, 128) == 1);
+
+constexpr std::int64_t wide_tiles_across(std::int64_t n, bool gate_up) {
+  return ceil_div(n, gate_up ? kWideColumns / 2 : kWideColumns);
+}
+// Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors.
+constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n, bool gate_up, int multiprocessors) {
+  int rows = kWideRows;
+  while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows /= 2;
+  return rows;
+}
+static_assert(wide_tile_rows(4096, 768, true, 132) == 128 && wide_tile_rows(512, 512, false, 132) == 32);
+
+// Blocks take tiles until there are none.
+constexpr LaunchPlan wide_rows_plan(DType type, std::int64_t most_tiles, std::int64_t n, bool gate_up,
+                                    int multiprocessors) {
+  const std::int64_t tiles = most_tiles * wide_tiles_across(n, gate_up);
+  return {.blocks = tiles < multiprocessors ? tiles : multiprocessors,
+          .threads = kWideThreads,
+          .shared_bytes = wide_shared_bytes(type)};
+}
+
+// Whether this build has the kernel for the current GPU.
+bool wide_rows_built();
+// Lists with more than args.most_rows rows, from a bank that has been filled.
+int launch_wide_rows(const UnitArgs& args, int multiprocessors, const Stream& stream);
+
+}  // namespace conclave::cuda
