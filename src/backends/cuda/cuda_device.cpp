@@ -8,6 +8,7 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
+#include "backends/cuda/fusion.h"
 #include "backends/cuda/weight_planes.h"
 #include "base/fail.h"
 #include "ops/host_transfer.h"
@@ -67,6 +68,7 @@ class CudaExecutable final : public Executable {
         fail(ErrorCode::unsupported, "{}: {}", op_name(op), ready_.back()->capture_refusal());
       }
     }
+    fused_ = cuda::fuse(ops_);
     scratch_ = CudaBuffer::make(device.target().device, scratch, device.stream());
     if (capture) make_graph();
   }
@@ -92,14 +94,26 @@ class CudaExecutable final : public Executable {
     if (graph_ != nullptr) {
       check(cudaGraphLaunch(graph_, device_.stream()), "a step's graph");
     } else {
-      for (std::size_t i = 0; i < ops_.size(); ++i) enqueue(i);
+      enqueue_all();
     }
     ran_ = true;
   }
 
  private:
-  void enqueue(std::size_t i) const {
-    ready_[i]->enqueue({{device_.stream(), device_.target().capability >= 90}, scratch_->data()});
+  void enqueue(const cuda::CudaOp& op) const {
+    op.enqueue({{device_.stream(), device_.target().capability >= 90}, scratch_->data()});
+  }
+  void enqueue_all() const {
+    auto fused = fused_.begin();
+    for (std::size_t i = 0; i < ops_.size();) {
+      if (fused != fused_.end() && fused->first == i) {
+        enqueue(*fused->op);
+        i += fused->count;
+        ++fused;
+      } else {
+        enqueue(*ready_[i++]);
+      }
+    }
   }
 
   void make_graph() {
@@ -107,7 +121,7 @@ class CudaExecutable final : public Executable {
     check(cudaStreamBeginCapture(device_.stream(), cudaStreamCaptureModeThreadLocal));
     cudaGraph_t graph = nullptr;
     try {
-      for (std::size_t i = 0; i < ops_.size(); ++i) enqueue(i);
+      enqueue_all();
     } catch (...) {
       cudaStreamEndCapture(device_.stream(), &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
@@ -125,7 +139,7 @@ class CudaExecutable final : public Executable {
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       device_.synchronize();
       const auto start = std::chrono::steady_clock::now();
-      enqueue(i);
+      enqueue(*ready_[i]);
       device_.synchronize();
       const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
       if (profile != nullptr) profile->op_event(ops_[i], device_.name(), elapsed.count());
@@ -136,6 +150,7 @@ class CudaExecutable final : public Executable {
   CudaDevice& device_;
   std::vector<Op> ops_;
   std::vector<std::unique_ptr<cuda::CudaOp>> ready_;
+  std::vector<cuda::FusedOps> fused_;  // what stands for several of them
   std::shared_ptr<CudaBuffer> scratch_;
   bool capturable_ = true;
   bool ran_ = false;

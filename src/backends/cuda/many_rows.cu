@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) many_rows(const __grid_consta
     const Place place = find_tile(args.table, tile_at);
     if (place.list < 0) return;
     const UnitColumns<16> at{args, expert_of(args.table, place.list),
-                         static_cast<int>(blockIdx.x % column_tiles) * columns};
+                             static_cast<int>(blockIdx.x % column_tiles) * columns};
     const int count = place.end_row - place.first_row;
     const int chunks = args.chunks;
     if (threadIdx.x < kManyRows) {

@@ -65,19 +65,25 @@ __device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const L
   return term;
 }
 
-// kHalves: passes that a column takes.
+struct OneRowShared {
+  __align__(16) std::int8_t made[kOneChunks * kChunk];
+  float made_scale[kOneChunks];
+  float2 terms[kOneWarps][kOneTerms];
+};
+
+// Block `block` of a product. kHalves: passes that a column takes.
 template <DType type, int kHalves>
-__global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
-    one_row(const __grid_constant__ OneRowArgs args, const __grid_constant__ OneRowCut cut) {
-  __shared__ __align__(16) std::int8_t made[kOneChunks * kChunk];
-  __shared__ float made_scale[kOneChunks];
-  __shared__ float2 terms[kOneWarps][kOneTerms];
+__device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneRowCut& cut, unsigned block,
+                                              OneRowShared& shared) {
+  auto& made = shared.made;
+  auto& made_scale = shared.made_scale;
+  auto& terms = shared.terms;
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int t = lane % 4;
   const int chunks = args.chunks;
-  const int row_at = static_cast<int>(blockIdx.x / static_cast<unsigned>(cut.parts));
-  const int part = static_cast<int>(blockIdx.x) - row_at * cut.parts;
+  const int row_at = static_cast<int>(block / static_cast<unsigned>(cut.parts));
+  const int part = static_cast<int>(block) - row_at * cut.parts;
   // The lane's column of a pass, and its superblock of a column's first pass; lanes past the pass's columns go along.
   const int my_column = kHalves == 1 ? min(lane / 4 / chunks, cut.per_pass - 1) : 0;
   const int my_chunk = kHalves == 1 ? lane / 4 % chunks : lane / 4;
@@ -175,8 +181,39 @@ __global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
   args.out[row_at * args.out_stride + column] = y;
 }
 
+template <DType type, int kHalves>
+__global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
+    one_row(const __grid_constant__ OneRowArgs args, const __grid_constant__ OneRowCut cut) {
+  __shared__ OneRowShared shared;
+  one_row_block<type, kHalves>(args, cut, blockIdx.x, shared);
+}
+
+struct SideBySide {
+  OneRowCut cut[kSideBySide];
+  unsigned end[kSideBySide];  // of its blocks
+};
+
+// Products of the same rows with matrices of their own.
+__global__ void __launch_bounds__(kOneThreads, 7)
+    one_rows(const __grid_constant__ OneRowsArgs all, const __grid_constant__ SideBySide cuts) {
+  __shared__ OneRowShared shared;
+  const int i = blockIdx.x < cuts.end[0] ? 0 : blockIdx.x < cuts.end[1] ? 1 : 2;
+  const unsigned block = blockIdx.x - (i == 0 ? 0 : cuts.end[i - 1]);
+  if (all.of[i].type == DType::q4_k) {
+    one_row_block<DType::q4_k, 1>(all.of[i], cuts.cut[i], block, shared);
+  } else {
+    one_row_block<DType::q6_k, 1>(all.of[i], cuts.cut[i], block, shared);
+  }
+}
+
+OneRowCut cut_of(const OneRowArgs& args) {
+  return one_row_cut(args.rows, args.n, args.chunks, args.up != nullptr);
+}
+
 template <DType type>
-int launch_type(const OneRowArgs& args, const LaunchPlan& plan, const OneRowCut& cut, const Stream& stream) {
+int launch_type(const OneRowArgs& args, const Stream& stream) {
+  const OneRowCut cut = cut_of(args);
+  const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads};
   if (args.chunks <= kPassUnits) return launch(one_row<type, 1>, plan, stream, args, cut);
   return launch(one_row<type, 2>, plan, stream, args, cut);
 }
@@ -184,11 +221,20 @@ int launch_type(const OneRowArgs& args, const LaunchPlan& plan, const OneRowCut&
 }  // namespace
 
 int launch_one_row(const OneRowArgs& args, const Stream& stream) {
-  const OneRowCut cut = one_row_cut(args.rows, args.n, args.chunks, args.up != nullptr);
-  const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads};
-  if (args.type == DType::q4_k) return launch_type<DType::q4_k>(args, plan, cut, stream);
-  if (args.type == DType::q5_k) return launch_type<DType::q5_k>(args, plan, cut, stream);
-  return launch_type<DType::q6_k>(args, plan, cut, stream);
+  if (args.type == DType::q4_k) return launch_type<DType::q4_k>(args, stream);
+  if (args.type == DType::q5_k) return launch_type<DType::q5_k>(args, stream);
+  return launch_type<DType::q6_k>(args, stream);
+}
+
+int launch_one_rows(const OneRowsArgs& args, const Stream& stream) {
+  SideBySide cuts{};
+  unsigned blocks = 0;
+  for (int i = 0; i < kSideBySide; ++i) {
+    cuts.cut[i] = cut_of(args.of[i]);
+    blocks += static_cast<unsigned>(args.of[i].rows * cuts.cut[i].parts);
+    cuts.end[i] = blocks;
+  }
+  return launch(one_rows, {.blocks = blocks, .threads = kOneThreads}, stream, args, cuts);
 }
 
 }  // namespace conclave::cuda

@@ -75,6 +75,16 @@ static_assert(one_row_cut(8, 768, 8, true).columns == 2 && one_row_cut(8, 768, 8
 static_assert(one_row_cut(8, 2048, 3, false).columns == 4 && one_row_cut(8, 2048, 3, false).passes == 2);
 static_assert(one_row_cut(1, 2048, 16, false).passes == 2 && one_row_cut(1, 2048, 16, false).columns == 1);
 
+// Three products of the same rows: queries, keys and values. Each q4_k or q6_k, and no longer than a pass.
+inline constexpr int kSideBySide = 3;
+struct OneRowsArgs {
+  OneRowArgs of[kSideBySide];
+};
+constexpr bool goes_side_by_side(const OneRowArgs& args) {
+  return args.chunks <= kPassUnits && (args.type == DType::q4_k || args.type == DType::q6_k);
+}
+
+int launch_one_rows(const OneRowsArgs& args, const Stream& stream);
 int launch_one_row(const OneRowArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda

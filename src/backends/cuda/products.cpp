@@ -10,8 +10,9 @@
 #include "backends/cuda/cuda_op.h"
 #include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/gate_up.h"
+#include "backends/cuda/launch_op.h"
 #include "backends/cuda/many_rows_plan.h"
-#include "backends/cuda/one_row_plan.h"
+#include "backends/cuda/one_row.h"
 #include "backends/cuda/wide_rows_plan.h"
 #include "base/fail.h"
 
@@ -51,29 +52,6 @@ struct ProductViews {
   Activation act = Activation::silu;
 };
 
-// A few rows of f32 with one matrix.
-bool takes_one_row(const UnitArgs& args) {
-  return args.table.begin == nullptr && args.up == nullptr && args.table.n_rows <= kOneRows &&
-         args.chunks <= kOneChunks && args.x_type == DType::f32 && args.out_type == DType::f32 &&
-         (args.bias == nullptr || args.bias_type == DType::f32);
-}
-OneRowArgs one_row_args(const UnitArgs& args) {
-  return {.w = args.w,
-          .w_column = args.w_column,
-          .x = reinterpret_cast<const float*>(args.x),
-          .x_stride = args.x_stride / 4,
-          .q = args.q,
-          .scale = args.scale,
-          .bias = reinterpret_cast<const float*>(args.bias),
-          .out = reinterpret_cast<float*>(args.out),
-          .out_stride = args.out_stride / 4,
-          .live = args.table.live,
-          .rows = args.table.n_rows,
-          .n = args.n,
-          .chunks = args.chunks,
-          .type = args.type};
-}
-
 // Lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
                     std::string_view op) {
@@ -102,10 +80,6 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
                 .act = v.act};
-  if (takes_one_row(args)) {
-    check(launch_one_row(one_row_args(args), at.stream), op);
-    return;
-  }
   if (bank.q != nullptr && wide.multiprocessors > 0) {
     const bool all = args.table.n_rows >= kWideMean * rows.max_active();
     const bool some = all || rows.max_slots() >= kWideFrom;
@@ -281,7 +255,33 @@ void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_v
   check(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
 }
 
+std::optional<OneRowArgs> one_row_of(const Matmul& op) {
+  const View w = view_of(op.w);
+  const View x = view_of(op.x);
+  const View out = view_of(op.out);
+  if (op.x.dim(0) == 0 || op.x.dim(0) > kOneRows || chunks_of(op.x.dim(1)) > kOneChunks || !takes_units(w, x, out) ||
+      x.type != DType::f32 || out.type != DType::f32 || (op.bias.defined() && op.bias.dtype != DType::f32)) {
+    return std::nullopt;
+  }
+  return OneRowArgs{.w = w.data,
+                    .w_column = w.strides[0],
+                    .x = reinterpret_cast<const float*>(x.data),
+                    .x_stride = x.strides[0] / 4,
+                    .bias = reinterpret_cast<const float*>(view_of(op.bias).data),
+                    .out = reinterpret_cast<float*>(out.data),
+                    .out_stride = out.strides[0] / 4,
+                    .live = ints_of(op.live),
+                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
+                    .n = static_cast<std::int32_t>(op.w.dim(0)),
+                    .chunks = static_cast<std::int32_t>(chunks_of(op.x.dim(1))),
+                    .type = w.type};
+}
+
 std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
+  if (const auto args = one_row_of(op)) {
+    return launch_op(launch_one_row, *args,
+                     fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())));
+  }
   auto made =
       std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
                                   target, kByBlockRows, op.x, op.w, op.bias, op.out);

@@ -36,6 +36,13 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const __grid_c
         if (i < d) {
           load_run<kVector>(args.x.type, x, i, d, kept[p]);
           load_run<kVector>(args.weight.type, args.weight.data, i, d, weight[p]);
+          if (args.add.data != nullptr) {
+            Run add;
+            load_run<kVector>(args.add.type, row_of(args.add, at.quotient), i, d, add);
+#pragma unroll
+            for (int j = 0; j < kRunLength; ++j) kept[p][j] = as_stored(args.x.type, kept[p][j] + add[j]);
+            store_run<kVector>(args.x.type, row_of(args.x, at.quotient, at.rest), i, d, kept[p]);
+          }
         }
       }
       const NormScale scale = norm_scale(d, args.eps, [&](float factor) {
@@ -86,7 +93,8 @@ cudaError_t launch_with(const RmsNormArgs& args, const Stream& stream) {
 }  // namespace
 
 int launch_rms_norm(const RmsNormArgs& args, const Stream& stream) {
-  const bool vector = takes_vectors(args.x) && takes_vectors(args.weight) && takes_vectors(args.out);
+  const bool vector =
+      takes_vectors(args.x) && takes_vectors(args.add) && takes_vectors(args.weight) && takes_vectors(args.out);
   return vector ? launch_with<true>(args, stream) : launch_with<false>(args, stream);
 }
 

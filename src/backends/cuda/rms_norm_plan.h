@@ -7,7 +7,8 @@
 namespace conclave::cuda {
 
 struct RmsNormArgs {
-  View x;  // [n, d] or [n, n_heads, d]
+  View x;    // [n, d] or [n, n_heads, d]
+  View add;  // [n, d], where x is first to become x + add, as op add does it; rows of up to kKeptPasses passes
   View weight;
   View out;
   const std::int32_t* live = nullptr;

@@ -1,0 +1,35 @@
+// Norm, rotation and cache write of the heads of few tokens in one pass: rms_norm of q's heads and of k's, where the model
+// has them, rope of both, and kv_write, with the bits of those ops one after another. A warp has a head; the warps of a block
+// are heads of one token, which share the sines and cosines of its position.
+#pragma once
+
+#include "backends/cuda/kv_write_plan.h"
+#include "backends/cuda/rms_norm_plan.h"
+#include "backends/cuda/rope_plan.h"
+
+namespace conclave::cuda {
+
+struct HeadRowsArgs {
+  RopeArgs rope;  // of q: x and out are one tensor, f32 [n_tokens, n_heads, d]
+  View k;         // f32 [n_tokens, n_kv_heads, d]
+  View q_norm;    // f32 | f16 | bf16 [d], or not given
+  View k_norm;
+  float eps = 0;
+  KvWriteArgs write;
+};
+
+inline constexpr int kHeadWarps = 8;
+inline constexpr std::int64_t kHeadWidth = 256;  // elements of a head, at most
+static_assert(is_warp_row(kHeadWidth) && kHeadWidth / 2 <= kRopePairs);
+
+constexpr std::int64_t head_row_blocks(std::int64_t n_heads, std::int64_t n_kv_heads) {
+  return ceil_div(n_heads + 2 * n_kv_heads, kHeadWarps);
+}
+constexpr LaunchPlan head_rows_plan(std::int64_t n_tokens, std::int64_t n_heads, std::int64_t n_kv_heads) {
+  return {.blocks = n_tokens * head_row_blocks(n_heads, n_kv_heads), .threads = kHeadWarps * kWarp};
+}
+static_assert(head_rows_plan(1, 32, 4).blocks == 5);
+
+int launch_head_rows(const HeadRowsArgs& args, const Stream& stream);
+
+}  // namespace conclave::cuda

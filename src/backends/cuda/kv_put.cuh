@@ -1,0 +1,64 @@
+// How keys and values go into the cache, for kv_write and for the kernel that also norms and rotates heads.
+#pragma once
+
+#include "backends/cuda/kv_place.cuh"
+#include "backends/cuda/kv_write_plan.h"
+
+namespace conclave::cuda {
+
+inline constexpr int kBlockValues = 32;  // of q8_0: a scale in f16, then the levels
+inline constexpr int kBlockBytes = 34;
+
+// Tokens with one number have one place; -1: none.
+__device__ __forceinline__ std::int64_t place_number(const KvWriteArgs& args, std::int64_t t) {
+  const DevicePlace at = place_of(args.kv, int_at(args.seqs, t), int_at(args.positions, t));
+  return at.page < 0 ? -1 : static_cast<std::int64_t>(at.page) << 32 | at.slot;
+}
+
+// As src/quant/half.h: a NaN keeps its sign and the upper bits of its payload, and becomes quiet.
+__device__ __forceinline__ float widened(DType type, const std::byte* row, std::int64_t i) {
+  if (type == DType::f16) {
+    const std::uint32_t bits = reinterpret_cast<const std::uint16_t*>(row)[i];
+    if ((bits & 0x7FFFU) > 0x7C00U) {
+      return __uint_as_float((bits & 0x8000U) << 16 | 0x7FC00000U | (bits & 0x3FFU) << 13);
+    }
+  }
+  return load_float(type, row, i);
+}
+__device__ __forceinline__ void narrow(DType type, std::byte* row, std::int64_t i, float value) {
+  const std::uint32_t bits = __float_as_uint(value);
+  if (type == DType::f32 || (bits & 0x7FFFFFFFU) <= 0x7F800000U) {
+    store_float(type, row, i, value);
+    return;
+  }
+  const std::uint32_t nan =
+      type == DType::f16 ? (bits >> 16 & 0x8000U) | 0x7E00U | (bits >> 13 & 0x1FFU) : bits >> 16 | 0x40U;
+  reinterpret_cast<std::uint16_t*>(row)[i] = static_cast<std::uint16_t>(nan);
+}
+
+// A warp encodes a block as ops/kv_block.h does, step for step. `to` is aligned to 2 bytes.
+__device__ __forceinline__ void put_block(float x, int lane, std::byte* to) {
+  const bool finite = __all_sync(0xFFFFFFFFU, isfinite(x));
+  float largest = finite ? fabsf(x) : 0.0F;
+  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, step));
+  const float d = largest / 127.0F;
+  const float inverse = d > 0 && isfinite(1.0F / d) ? 1.0F / d : 0.0F;
+  float level = 0;
+  if (finite) level = fminf(fmaxf((x * inverse + 0x1.8p23F) - 0x1.8p23F, -127.0F), 127.0F);
+  to[2 + lane] = static_cast<std::byte>(static_cast<std::int8_t>(level));
+  if (lane == 0) {
+    *reinterpret_cast<std::uint16_t*>(to) =
+        finite ? __half_as_ushort(__float2half_rn(d)) : static_cast<std::uint16_t>(0x7E00);
+  }
+}
+
+// Element i of a row of the cache. For q8_0 the lanes of a warp come together, with 32 neighbours.
+__device__ __forceinline__ void put(DType type, std::byte* row, std::int64_t i, float x) {
+  if (type == DType::q8_0) {
+    put_block(x, static_cast<int>(threadIdx.x % kWarp), row + i / kBlockValues * kBlockBytes);
+  } else {
+    narrow(type, row, i, x);
+  }
+}
+
+}  // namespace conclave::cuda
