@@ -1,0 +1,299 @@
+// `many` of attention_mma_plan.h: a block has up to 128 rows of one sequence and one KV head, a warp 16 of them; the block
+// goes through the units, with the next one on its way.
+#include "backends/cuda/attention_mma.cuh"
+#include "backends/cuda/launch.cuh"
+
+namespace conclave::cuda {
+namespace {
+
+template <int width>
+struct ManyShared {
+  static constexpr int kWarps = many_warps(width);
+  static constexpr int kUnitPieces = kUnit * width / 8;
+  static constexpr int kWarpPieces = kTileRows * width / 4;  // a tile of f32, or two of f16
+
+  uint4 keys[many_stages(width)][kUnitPieces];
+  uint4 values[many_stages(width)][kUnitPieces];
+  uint4 tiles[(keeps_queries(width) ? 1 : 2) * kWarps][kWarpPieces];  // queries of each warp; then, or besides, totals
+  RowPlace places[4][kUnit];
+  long long ends[many_tile_rows(width)];
+};
+
+// What the ranges so far have come to, of a warp; a thread's accumulators lie in shared memory, its own for itself.
+template <int width>
+struct Totals {
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+  bool any = false;  // ranges
+
+  // A range on top; what comes out is left in `acc`.
+  __device__ __forceinline__ void merge(const float4* own, const float (&range_max)[2], const float (&range_sum)[2],
+                                        float (&acc)[width / 8][4]) {
+    Factors by[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (range_max[r] == -INFINITY) continue;
+      by[r] = merge_factors(max[r], range_max[r]);
+      sum[r] = merged(by[r], sum[r], range_sum[r]);
+    }
+#pragma unroll
+    for (int n = 0; n < width / 8; ++n) {
+      const float4 four = any ? own[n * kWarp] : float4{0, 0, 0, 0};
+      const float before[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        acc[n][i] = range_max[i / 2] == -INFINITY ? before[i] : merged(by[i / 2], before[i], acc[n][i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void keep(float4* own, const float (&acc)[width / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < width / 8; ++n) own[n * kWarp] = {acc[n][0], acc[n][1], acc[n][2], acc[n][3]};
+    any = true;
+  }
+};
+
+// Values of 16 positions, of which those from `limit` on are zeros, as the right operand.
+__device__ __forceinline__ void cut_values(unsigned (&v)[4], int limit) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int at = first + i % 2 * 8;
+    v[i] &= (at < limit ? 0xFFFFU : 0U) | (at + 1 < limit ? 0xFFFF0000U : 0U);
+  }
+}
+
+// What the rows of the warp see of a unit.
+struct Sight {
+  unsigned long long bits[2];  // of the lane's two rows
+  int seen[2];
+  bool all;  // every row sees everything
+};
+
+// p * v of 16 elements of d from `piece` on, where rows see different positions: for each of them the rest is zeros.
+template <int width>
+__device__ __forceinline__ void add_ragged(const Sight& sight, const unsigned (&p)[kSteps][4], const uint4* values,
+                                           float (&acc)[2][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    unsigned v[4];
+    load_tiles_turned(v, values + step * 2 * width);
+    const int sees[2] = {min(max(sight.seen[0] - 16 * step, 0), 16), min(max(sight.seen[1] - 16 * step, 0), 16)};
+    int left[2] = {sees[0], sees[1]};
+    float sums[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sums[i / 4][i % 4] = acc[i / 4][i % 4];
+    for (int limit = 0; (limit = __reduce_max_sync(kAllLanes, max(left[0], left[1]))) > 0;) {
+      unsigned cut[4] = {v[0], v[1], v[2], v[3]};
+      cut_values(cut, limit);
+      float c[2][4];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = acc[i / 4][i % 4];
+      add_mma_f16_k16(c[0], p[step], cut[0], cut[1]);
+      add_mma_f16_k16(c[1], p[step], cut[2], cut[3]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (sees[r] != limit) continue;
+        left[r] = 0;
+        sums[0][2 * r] = c[0][2 * r], sums[0][2 * r + 1] = c[0][2 * r + 1];
+        sums[1][2 * r] = c[1][2 * r], sums[1][2 * r + 1] = c[1][2 * r + 1];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) acc[i / 4][i % 4] = sums[i / 4][i % 4];
+  }
+}
+
+// One unit on top of what the range has come to.
+template <bool ragged, int width>
+__device__ __forceinline__ void add_unit(const Queries<width, keeps_queries(width)>& queries, const uint4* keys,
+                                         const uint4* values, const float (&factors)[2], const Sight& sight,
+                                         float (&range_max)[2], float (&range_sum)[2], float (&acc)[width / 8][4]) {
+  float scores[2 * kSteps][4];
+  score<2>(queries, keys, &scores[0]);
+  score<2>(queries, keys + 4 * width, &scores[4]);
+  unsigned p[kSteps][4];
+  float max[2];
+  soften<ragged>(scores, factors, sight.bits, max, p);
+  float sum[2];
+  sum_weights(p, sum);
+  Factors by[2] = {{1, 0}, {1, 0}};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (ragged && max[r] == -INFINITY) continue;
+    by[r] = merge_factors(range_max[r], max[r]);
+    range_sum[r] = merged(by[r], range_sum[r], sum[r]);
+  }
+  const int lane_at = value_at<width>();
+#pragma unroll
+  for (int n = 0; n < width / 8; n += 2) {
+    float next[2][4] = {};
+    if constexpr (ragged) {
+      add_ragged<width>(sight, p, values + (lane_at ^ n), next);
+    } else {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        unsigned v[4];
+        load_tiles_turned(v, values + step * 2 * width + (lane_at ^ n));
+        add_mma_f16_k16(next[0], p[step], v[0], v[1]);
+        add_mma_f16_k16(next[1], p[step], v[2], v[3]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int r = i % 4 / 2;
+      if (ragged && max[r] == -INFINITY) continue;
+      float& total = acc[n + i / 4][i % 4];
+      total = merged(by[r], total, next[i / 4][i % 4]);
+    }
+  }
+}
+
+// Every thread of the block comes here.
+template <int width>
+__device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<width>& shared) {
+  constexpr int kThreads = many_warps(width) * kWarp;
+  constexpr int kStages = many_stages(width);
+  constexpr int kRowPieces = width / 8;
+  const int tid = static_cast<int>(threadIdx.x);
+  const int warp = tid / kWarp;
+  const int lane = tid % kWarp;
+  __syncthreads();  // nobody still reads what the item before this one left
+  if (tid < many_tile_rows(width)) shared.ends[tid] = tid < rows.n ? visible_end(args, rows.token(tid)) : -1;
+  __syncthreads();
+  std::int64_t end = 0;  // none of the rows sees further
+  for (int row = 0; row < rows.n; row += rows.n_heads) end = max(end, static_cast<std::int64_t>(shared.ends[row]));
+  const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);  // no more than 2^25
+  const auto find = [&](int unit, int j) {
+    return locate(args, rows.seq, rows.kv_head, static_cast<std::int64_t>(unit) * kUnit + j, end);
+  };
+  if (tid < 2 * kUnit) shared.places[tid / kUnit][tid % kUnit] = find(tid / kUnit, tid % kUnit);
+
+  uint4* own_queries = shared.tiles[warp];
+  float factors[2] = {1, 1};
+  long long ends[2] = {end, end};  // a row that is none sees what the others see
+  for (int r = 0; r < kTileRows; ++r) {
+    const int row = warp * kTileRows + r;
+    const std::byte* q = row < rows.n ? row_of(args.q, rows.token(row), rows.head(row)) : nullptr;
+    const float factor = stage_query<width>(args, q, r, own_queries, own_queries + kTileRows * kRowPieces);
+    if (lane / 4 == r % 8) {
+      if (r < 8) factors[0] = factor;
+      if (r >= 8) factors[1] = factor;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = warp * kTileRows + lane / 4 + 8 * r;
+    if (row < rows.n) ends[r] = shared.ends[row];
+  }
+  __syncwarp();
+  const Queries<width, keeps_queries(width)> queries(own_queries, own_queries + kTileRows * kRowPieces);
+  auto* own_totals =
+      reinterpret_cast<float4*>(shared.tiles[keeps_queries(width) ? warp : many_warps(width) + warp]) + lane;
+  __syncthreads();
+
+  const int k_pieces = static_cast<int>(args.k.dims[3]) / 8;
+  const int v_pieces = static_cast<int>(args.v.dims[3]) / 8;
+  const auto ask = [&](int unit) {
+    const RowPlace* places = shared.places[unit % 4];
+    uint4* keys = shared.keys[unit % kStages];
+    uint4* values = shared.values[unit % kStages];
+#pragma unroll 4
+    for (int n = tid; n < kUnit * kRowPieces; n += kThreads) {
+      const int row = n / kRowPieces;
+      const int piece = n % kRowPieces;
+      const RowPlace at = places[row];
+      const bool k = at.k >= 0 && piece < k_pieces;
+      const bool v = at.k >= 0 && piece < v_pieces;
+      copy_16_or_zeros(&keys[tile_piece<width>(row, piece)], args.k.data + (k ? at.k + piece * 16 : 0), k);
+      copy_16_or_zeros(&values[tile_piece<width>(row, piece)], args.v.data + (v ? at.v + piece * 16 : 0), v);
+    }
+    end_copies();
+  };
+
+  Totals<width> totals;
+  float range_max[2] = {-INFINITY, -INFINITY};
+  float range_sum[2] = {0, 0};
+  float acc[width / 8][4] = {};
+  if (n_units > 0) ask(0);
+  for (int unit = 0; unit < n_units; ++unit) {
+    await_copies<0>();
+    __syncthreads();
+    const bool finds = tid < kUnit && unit + 2 < n_units;
+    RowPlace found;
+    if (finds) found = find(unit + 2, tid);
+    if (kStages > 1 && unit + 1 < n_units) ask(unit + 1);
+
+    if (unit % kRangeUnits == 0 && unit > 0) {
+      totals.merge(own_totals, range_max, range_sum, acc);
+      totals.keep(own_totals, acc);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) range_max[r] = -INFINITY, range_sum[r] = 0;
+#pragma unroll
+      for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+    }
+    const RowPlace* places = shared.places[unit % 4];
+    const unsigned low = __ballot_sync(kAllLanes, places[lane].k >= 0);
+    const unsigned high = __ballot_sync(kAllLanes, places[kWarp + lane].k >= 0);
+    const unsigned long long there = static_cast<unsigned long long>(high) << 32U | low;
+    Sight sight;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sight.seen[r] = seen_of(ends[r], static_cast<long long>(unit) * kUnit);
+      sight.bits[r] = seen_bits(there, sight.seen[r]);
+    }
+    sight.all = __all_sync(kAllLanes, sight.bits[0] == ~0ULL && sight.bits[1] == ~0ULL) != 0;
+    const uint4* keys = shared.keys[unit % kStages];
+    const uint4* values = shared.values[unit % kStages];
+    if (sight.all) {
+      add_unit<false, width>(queries, keys, values, factors, sight, range_max, range_sum, acc);
+    } else if (__any_sync(kAllLanes, sight.bits[0] != 0 || sight.bits[1] != 0) != 0) {
+      add_unit<true, width>(queries, keys, values, factors, sight, range_max, range_sum, acc);
+    }
+    if (finds) shared.places[(unit + 2) % 4][tid] = found;
+    if (kStages == 1 && unit + 1 < n_units) {
+      __syncthreads();
+      ask(unit + 1);
+    }
+  }
+  totals.merge(own_totals, range_max, range_sum, acc);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = warp * kTileRows + lane / 4 + 8 * r;
+    if (row >= rows.n) continue;
+    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
+#pragma unroll
+    for (int n = 0; n < width / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int d = 8 * n + lane % 4 * 2 + i;
+        if (d >= args.out.dims[2]) continue;
+        const bool nothing = totals.max[r] == -INFINITY;
+        store_float(args.out.type, out, d, nothing ? 0.0F : acc[n][2 * r + i] / totals.sum[r]);
+      }
+    }
+  }
+}
+
+template <int width>
+__global__ void __launch_bounds__(many_warps(width) * kWarp, 1)
+    many_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut) {
+  begin();
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto& shared = *reinterpret_cast<ManyShared<width>*>(memory);
+  static_assert(sizeof(ManyShared<width>) == many_attention_shared(width));
+  const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
+  for (std::int64_t item = blockIdx.x; item < items_of(cut, args.k.dims[2]); item += gridDim.x) {
+    const Rows rows = rows_of(args, cut, item, n_live);
+    if (rows.n > 0) attend<width>(args, rows, shared);
+  }
+}
+
+}  // namespace
+
+int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const Stream& stream) {
+  const auto kernel = plan.width == 64 ? many_kernel<64> : plan.width == 128 ? many_kernel<128> : many_kernel<256>;
+  return launch(kernel, plan.many_launch, stream, args, plan.many);
+}
+
+}  // namespace conclave::cuda
