@@ -109,7 +109,7 @@ struct ChunkStream {
       const View& pool = keys ? args.k : args.v;
       const long long place = keys ? own[first / kWarp].k : (own[first / kWarp].k < 0 ? -1 : own[first / kWarp].v);
       const int n_pieces = static_cast<int>(pool.dims[3]) / 8;
-#pragma unroll
+#pragma unroll 4
       for (int i = 0; i < FewShared<width>::kPieces / kWarp; ++i) {
         const int row = (i * kWarp + lane) / row_pieces;
         const int piece = (i * kWarp + lane) % row_pieces;
@@ -282,7 +282,7 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
   }
   if (n_ranges == 0 && tid < kTileRows) shared.range_max[tid] = -INFINITY;
   __syncthreads();
-  const Queries<width, keeps_queries(width)> queries(shared.q[0], shared.q[1]);
+  const Queries<width, false> queries(shared.q[0], shared.q[1]);
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
   if (n_ranges == 0) merge_range<width>(args, rows, true, true, shared);
 
@@ -294,7 +294,7 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
       const bool is = unit < n_units;
       float max[2];
       float sum[2];
-      float acc[width / 8][4] = {};
+      float acc[width / 8][4];
       if (is) {
         const unsigned long long there = stream.there();
         float scores[2 * kSteps][4];
@@ -313,6 +313,8 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
           soften<true>(scores, factors, {there, there}, max, p);
         }
         sum_weights(p, sum);
+#pragma unroll
+        for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
         const auto add_values = [&](const unsigned(&weights)[4], const uint4* values) {
           const int lane_at = value_at<width>();
 #pragma unroll

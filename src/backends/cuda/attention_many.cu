@@ -10,48 +10,46 @@ template <int width>
 struct ManyShared {
   static constexpr int kWarps = many_warps(width);
   static constexpr int kUnitPieces = kUnit * width / 8;
-  static constexpr int kWarpPieces = kTileRows * width / 4;  // a tile of f32, or two of f16
+  static constexpr int kWarpPieces = kTileRows * width / 4 + kWarp;  // two tiles of f16; or one of f32 with its sums
 
   uint4 keys[many_stages(width)][kUnitPieces];
   uint4 values[many_stages(width)][kUnitPieces];
   uint4 tiles[(keeps_queries(width) ? 1 : 2) * kWarps][kWarpPieces];  // queries of each warp; then, or besides, totals
   RowPlace places[4][kUnit];
-  long long ends[many_tile_rows(width)];
+  unsigned ends[many_tile_rows(width)];  // what they see
+  Rows rows;
 };
 
-// What the ranges so far have come to, of a warp; a thread's accumulators lie in shared memory, its own for itself.
+// A range on top of what the ranges before it have come to. That lies in shared memory, where each thread of the warp has
+// its own words, 32 apart: the accumulators, then the maximums and sums of the two rows.
 template <int width>
-struct Totals {
-  float max[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};
-  bool any = false;  // ranges
-
-  // A range on top; what comes out is left in `acc`.
-  __device__ __forceinline__ void merge(const float4* own, const float (&range_max)[2], const float (&range_sum)[2],
-                                        float (&acc)[width / 8][4]) {
-    Factors by[2];
+__device__ __forceinline__ void merge_range(float4* own, bool first, const float (&range_max)[2],
+                                            const float (&range_sum)[2], const float (&acc)[width / 8][4]) {
+  const float4 state = first ? float4{-INFINITY, -INFINITY, 0, 0} : own[width / 8 * kWarp];
+  float max[2] = {state.x, state.y};
+  float sum[2] = {state.z, state.w};
+  Factors by[2] = {{1, 0}, {1, 0}};
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (range_max[r] == -INFINITY) continue;
-      by[r] = merge_factors(max[r], range_max[r]);
-      sum[r] = merged(by[r], sum[r], range_sum[r]);
-    }
-#pragma unroll
-    for (int n = 0; n < width / 8; ++n) {
-      const float4 four = any ? own[n * kWarp] : float4{0, 0, 0, 0};
-      const float before[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        acc[n][i] = range_max[i / 2] == -INFINITY ? before[i] : merged(by[i / 2], before[i], acc[n][i]);
-      }
-    }
+  for (int r = 0; r < 2; ++r) {
+    if (range_max[r] == -INFINITY) continue;
+    by[r] = merge_factors(max[r], range_max[r]);
+    sum[r] = merged(by[r], sum[r], range_sum[r]);
   }
-  __device__ __forceinline__ void keep(float4* own, const float (&acc)[width / 8][4]) {
+  own[width / 8 * kWarp] = {max[0], max[1], sum[0], sum[1]};
 #pragma unroll
-    for (int n = 0; n < width / 8; ++n) own[n * kWarp] = {acc[n][0], acc[n][1], acc[n][2], acc[n][3]};
-    any = true;
+  for (int n = 0; n < width / 8; ++n) {
+    float4 before = first ? float4{0, 0, 0, 0} : own[n * kWarp];
+    if (range_max[0] != -INFINITY) {
+      before.x = merged(by[0], before.x, acc[n][0]);
+      before.y = merged(by[0], before.y, acc[n][1]);
+    }
+    if (range_max[1] != -INFINITY) {
+      before.z = merged(by[1], before.z, acc[n][2]);
+      before.w = merged(by[1], before.w, acc[n][3]);
+    }
+    own[n * kWarp] = before;
   }
-};
+}
 
 // Values of 16 positions, of which those from `limit` on are zeros, as the right operand.
 __device__ __forceinline__ void cut_values(unsigned (&v)[4], int limit) {
@@ -110,8 +108,11 @@ __device__ __forceinline__ void add_unit(const Queries<width, keeps_queries(widt
                                          const uint4* values, const float (&factors)[2], const Sight& sight,
                                          float (&range_max)[2], float (&range_sum)[2], float (&acc)[width / 8][4]) {
   float scores[2 * kSteps][4];
-  score<2>(queries, keys, &scores[0]);
-  score<2>(queries, keys + 4 * width, &scores[4]);
+  constexpr int kAtOnce = keeps_queries(width) ? 2 : 1;
+#pragma unroll
+  for (int chunk = 0; chunk < kSteps; chunk += kAtOnce) {
+    score<kAtOnce>(queries, keys + chunk * 2 * width, &scores[2 * chunk]);
+  }
   unsigned p[kSteps][4];
   float max[2];
   soften<ragged>(scores, factors, sight.bits, max, p);
@@ -149,6 +150,24 @@ __device__ __forceinline__ void add_unit(const Queries<width, keeps_queries(widt
   }
 }
 
+// out = acc / sum, for the rows of a warp, from what its threads have in shared memory.
+template <int width>
+__device__ __forceinline__ void store(const AttentionArgs& args, const Rows& rows, const float4* totals) {
+  const int first = static_cast<int>(threadIdx.x) / kWarp * kTileRows;
+  const int d_v = static_cast<int>(args.out.dims[2]);
+  for (int r = 0; r < kTileRows && first + r < rows.n; ++r) {
+    std::byte* out = row_of(args.out, rows.token(first + r), rows.head(first + r));
+    const int lane = r % 8 * 4;
+    const float4 state = totals[width / 8 * kWarp + lane];
+    const bool nothing = (r < 8 ? state.x : state.y) == -INFINITY;
+    const float sum = r < 8 ? state.z : state.w;
+    for (int d = static_cast<int>(threadIdx.x) % kWarp; d < d_v; d += kWarp) {
+      const auto* word = reinterpret_cast<const float*>(totals + d / 8 * kWarp + lane + d % 8 / 2);
+      store_float(args.out.type, out, d, nothing ? 0.0F : word[r / 8 * 2 + d % 2] / sum);
+    }
+  }
+}
+
 // Every thread of the block comes here.
 template <int width>
 __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<width>& shared) {
@@ -159,11 +178,13 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
   const int warp = tid / kWarp;
   const int lane = tid % kWarp;
   __syncthreads();  // nobody still reads what the item before this one left
-  if (tid < many_tile_rows(width)) shared.ends[tid] = tid < rows.n ? visible_end(args, rows.token(tid)) : -1;
+  // Positions are 32 bits without a sign: one may see 2^31 of them.
+  if (tid < rows.n) shared.ends[tid] = static_cast<unsigned>(visible_end(args, rows.token(tid)));
+  if (tid == 0) shared.rows = rows;
   __syncthreads();
-  std::int64_t end = 0;  // none of the rows sees further
-  for (int row = 0; row < rows.n; row += rows.n_heads) end = max(end, static_cast<std::int64_t>(shared.ends[row]));
-  const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);  // no more than 2^25
+  unsigned end = 0;  // none of the rows sees further
+  for (int row = 0; row < rows.n; row += rows.n_heads) end = max(end, shared.ends[row]);
+  const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const auto find = [&](int unit, int j) {
     return locate(args, rows.seq, rows.kv_head, static_cast<std::int64_t>(unit) * kUnit + j, end);
   };
@@ -171,7 +192,7 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
 
   uint4* own_queries = shared.tiles[warp];
   float factors[2] = {1, 1};
-  long long ends[2] = {end, end};  // a row that is none sees what the others see
+  unsigned ends[2] = {end, end};  // a row that is none sees what the others see
   for (int r = 0; r < kTileRows; ++r) {
     const int row = warp * kTileRows + r;
     const std::byte* q = row < rows.n ? row_of(args.q, rows.token(row), rows.head(row)) : nullptr;
@@ -211,11 +232,14 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
     end_copies();
   };
 
-  Totals<width> totals;
   float range_max[2] = {-INFINITY, -INFINITY};
   float range_sum[2] = {0, 0};
   float acc[width / 8][4] = {};
-  if (n_units > 0) ask(0);
+  if (n_units > 0) {
+    ask(0);
+  } else {
+    own_totals[width / 8 * kWarp] = {-INFINITY, -INFINITY, 0, 0};
+  }
   for (int unit = 0; unit < n_units; ++unit) {
     await_copies<0>();
     __syncthreads();
@@ -224,14 +248,6 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
     if (finds) found = find(unit + 2, tid);
     if (kStages > 1 && unit + 1 < n_units) ask(unit + 1);
 
-    if (unit % kRangeUnits == 0 && unit > 0) {
-      totals.merge(own_totals, range_max, range_sum, acc);
-      totals.keep(own_totals, acc);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) range_max[r] = -INFINITY, range_sum[r] = 0;
-#pragma unroll
-      for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
-    }
     const RowPlace* places = shared.places[unit % 4];
     const unsigned low = __ballot_sync(kAllLanes, places[lane].k >= 0);
     const unsigned high = __ballot_sync(kAllLanes, places[kWarp + lane].k >= 0);
@@ -239,7 +255,8 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
     Sight sight;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      sight.seen[r] = seen_of(ends[r], static_cast<long long>(unit) * kUnit);
+      const unsigned from = static_cast<unsigned>(unit) * kUnit;
+      sight.seen[r] = ends[r] > from ? static_cast<int>(min(ends[r] - from, unsigned{kUnit})) : 0;
       sight.bits[r] = seen_bits(there, sight.seen[r]);
     }
     sight.all = __all_sync(kAllLanes, sight.bits[0] == ~0ULL && sight.bits[1] == ~0ULL) != 0;
@@ -250,29 +267,21 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
     } else if (__any_sync(kAllLanes, sight.bits[0] != 0 || sight.bits[1] != 0) != 0) {
       add_unit<true, width>(queries, keys, values, factors, sight, range_max, range_sum, acc);
     }
+    if (unit % kRangeUnits == kRangeUnits - 1 || unit + 1 == n_units) {
+      merge_range<width>(own_totals, unit < kRangeUnits, range_max, range_sum, acc);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) range_max[r] = -INFINITY, range_sum[r] = 0;
+#pragma unroll
+      for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+    }
     if (finds) shared.places[(unit + 2) % 4][tid] = found;
     if (kStages == 1 && unit + 1 < n_units) {
       __syncthreads();
       ask(unit + 1);
     }
   }
-  totals.merge(own_totals, range_max, range_sum, acc);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = warp * kTileRows + lane / 4 + 8 * r;
-    if (row >= rows.n) continue;
-    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
-#pragma unroll
-    for (int n = 0; n < width / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int d = 8 * n + lane % 4 * 2 + i;
-        if (d >= args.out.dims[2]) continue;
-        const bool nothing = totals.max[r] == -INFINITY;
-        store_float(args.out.type, out, d, nothing ? 0.0F : acc[n][2 * r + i] / totals.sum[r]);
-      }
-    }
-  }
+  __syncwarp();
+  store<width>(args, shared.rows, own_totals - lane);
 }
 
 template <int width>

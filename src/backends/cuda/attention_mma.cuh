@@ -91,7 +91,7 @@ __device__ __forceinline__ void score(const Queries<width, kept>& queries, const
   const int lane_at = tile_piece<width>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   float high[2 * chunks][4] = {};
   float low[2 * chunks][4] = {};
-#pragma unroll
+#pragma unroll(kept ? width / 16 : 4)
   for (int step = 0; step < width / 16; ++step) {
     unsigned q_high[4];
     unsigned q_low[4];

@@ -68,11 +68,13 @@ constexpr int total_floats(int width) {  // of a row of totals: eight rows lie i
 constexpr std::int64_t few_attention_shared(int width) {
   return kTileRows * (4 * width + few_warps(width) * kFewSlots * 2 * width + 2 * 4 * total_floats(width) + 5 * 4) + 16;
 }
-// Bytes: units, queries, totals, where the rows of four units lie, what the rows see.
+// Bytes: units; queries, and totals with two numbers per row for each of its four threads; where the rows of four units
+// lie; what each row sees; which rows they are.
 constexpr std::int64_t many_attention_shared(int width) {
-  return std::int64_t{many_stages(width)} * 2 * kUnit * 2 * width +
-         (keeps_queries(width) ? 1 : 2) * many_tile_rows(width) * 4 * width + 4 * kUnit * 16 +
-         many_tile_rows(width) * 8;
+  const std::int64_t tiles =
+      std::int64_t{keeps_queries(width) ? 1 : 2} * many_warps(width) * (kTileRows * width + 128) * 4;
+  return std::int64_t{many_stages(width)} * 2 * kUnit * 2 * width + tiles + 4 * kUnit * 16 + many_tile_rows(width) * 4 +
+         48;
 }
 static_assert(2 * (few_attention_shared(128) + 1024) <= 228 * 1024);  // two blocks on a multiprocessor
 static_assert(few_attention_shared(256) <= 163 * 1024 && many_attention_shared(128) <= 163 * 1024);

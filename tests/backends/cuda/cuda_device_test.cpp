@@ -34,7 +34,7 @@ TEST(CudaAbsence, IsToldInOneLine) {
 
 void expect_every_case(const std::string& path) {
   CudaDevice device({.path = path});
-  for (const OpReport& report : run_suite(device, {.arithmetic = kInt8Arithmetic})) {
+  for (const OpReport& report : run_suite(device, {.arithmetic = kCudaArithmetic})) {
     EXPECT_EQ(report.failed, 0) << report.op << ": " << (report.failures.empty() ? "" : report.failures.front());
     EXPECT_GT(report.cases, 0) << report.op;
   }
