@@ -265,6 +265,12 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
   const int lane = tid % kWarp;
+  // Asked for in this order, before anything is waited for: queries, pages, lengths.
+  QueryRows<width, kTileRows / kWarps> own;
+  own.ask(args, [&](int i) {
+    const int row = i * kWarps + warp;
+    return row < rows.n ? row_of(args.q, rows.first_token, rows.head(row)) : nullptr;
+  });
   ChunkStream<width> stream{args, rows, shared.chunks[warp], workers};
   stream.open();
   const std::int64_t end = visible_end(args, rows.first_token);
@@ -275,9 +281,10 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
 
   __syncthreads();  // nobody still reads what the item before this one left
   stream.start(end);
-  for (int row = warp; row < kTileRows; row += kWarps) {
-    const std::byte* q = row < rows.n ? row_of(args.q, rows.first_token, rows.head(row)) : nullptr;
-    const float factor = stage_query<width>(args, q, row, shared.q[0], shared.q[1]);
+#pragma unroll
+  for (int i = 0; i < kTileRows / kWarps; ++i) {
+    const int row = i * kWarps + warp;
+    const float factor = own.write(args, i, row, shared.q[0], shared.q[1]);
     if (lane == 0) shared.factor[row] = factor;
   }
   if (n_ranges == 0 && tid < kTileRows) shared.range_max[tid] = -INFINITY;

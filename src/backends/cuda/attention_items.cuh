@@ -68,15 +68,19 @@ __device__ __forceinline__ bool of_one_sequence(const AttentionArgs& args, std::
 __device__ __forceinline__ Rows rows_of(const AttentionArgs& args, const AttentionCut& cut, std::int64_t item,
                                         std::int64_t n_live) {
   Rows rows;
-  const std::int64_t per_group = args.k.dims[2] * cut.head_parts * cut.slices * cut.workers;
+  // Of a group there are fewer than 2^32: each has an element of the output, or is a worker among a few.
+  const auto workers = static_cast<std::uint32_t>(cut.workers);
+  const auto slices = static_cast<std::uint32_t>(cut.slices);
+  const auto parts = static_cast<std::uint32_t>(cut.head_parts);
+  const std::uint32_t per_group = static_cast<std::uint32_t>(args.k.dims[2]) * parts * slices * workers;
   const std::int64_t group = cut.n_groups - 1 - item / per_group;
-  std::int64_t rest = item % per_group;
-  rows.worker = static_cast<std::int32_t>(rest % cut.workers);
-  rest /= cut.workers;
-  rows.slice = static_cast<std::int32_t>(rest % cut.slices);
-  rest /= cut.slices;
-  const std::int64_t part = rest % cut.head_parts;
-  rows.kv_head = static_cast<std::int32_t>(rest / cut.head_parts);
+  auto rest = static_cast<std::uint32_t>(item % per_group);
+  rows.worker = static_cast<std::int32_t>(rest % workers);
+  rest /= workers;
+  rows.slice = static_cast<std::int32_t>(rest % slices);
+  rest /= slices;
+  const std::int64_t part = rest % parts;
+  rows.kv_head = static_cast<std::int32_t>(rest / parts);
   rows.first_token = group * cut.n_tokens;
   rows.seq = int_at(args.seqs, rows.first_token);  // asked for before the live count is needed
   if (rows.first_token >= n_live) return rows;

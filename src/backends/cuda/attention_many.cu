@@ -193,13 +193,19 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
   uint4* own_queries = shared.tiles[warp];
   float factors[2] = {1, 1};
   unsigned ends[2] = {end, end};  // a row that is none sees what the others see
-  for (int r = 0; r < kTileRows; ++r) {
-    const int row = warp * kTileRows + r;
-    const std::byte* q = row < rows.n ? row_of(args.q, rows.token(row), rows.head(row)) : nullptr;
-    const float factor = stage_query<width>(args, q, r, own_queries, own_queries + kTileRows * kRowPieces);
-    if (lane / 4 == r % 8) {
-      if (r < 8) factors[0] = factor;
-      if (r >= 8) factors[1] = factor;
+  constexpr int kAtOnce = keeps_queries(width) ? 8 : 4;
+#pragma unroll 1
+  for (int first = 0; first < kTileRows; first += kAtOnce) {
+    QueryRows<width, kAtOnce> own;
+    own.ask(args, [&](int i) {
+      const int row = warp * kTileRows + first + i;
+      return row < rows.n ? row_of(args.q, rows.token(row), rows.head(row)) : nullptr;
+    });
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int r = first + i;
+      const float factor = own.write(args, i, r, own_queries, own_queries + kTileRows * kRowPieces);
+      if (lane / 4 == r % 8) (r < 8 ? factors[0] : factors[1]) = factor;
     }
   }
 #pragma unroll

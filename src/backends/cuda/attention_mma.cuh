@@ -18,39 +18,62 @@ __device__ __forceinline__ int tile_piece(int row, int piece) {
   return row * (width / 8) + (piece ^ (row & 7));
 }
 
-// Warp: a row of queries to row `at` of two tiles, high and low parts. No row: zeros. Returns what scores are multiplied by.
-template <int width>
-__device__ __forceinline__ float stage_query(const AttentionArgs& args, const std::byte* row, int at, uint4* high,
-                                             uint4* low) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int d_k = static_cast<int>(args.q.dims[2]);
-  float x[width / 32];
-  float largest = 0;
+// Rows of queries on their way through a warp's registers: asked for together, then written one by one.
+template <int width, int n_rows>
+struct QueryRows {
+  float x[n_rows][width / 32];
+
+  __device__ static int d_of(int i) { return i / 2 * 64 + static_cast<int>(threadIdx.x) % kWarp * 2 + i % 2; }
+
+  // `row_at(i)`: where row i lies; null: there is none, and it is zeros.
+  template <class RowAt>
+  __device__ __forceinline__ void ask(const AttentionArgs& args, const RowAt& row_at) {
+    const int d_k = static_cast<int>(args.q.dims[2]);
+    const bool whole = args.q.type == DType::f32;
 #pragma unroll
-  for (int i = 0; i < width / 32; ++i) {
-    const int d = i / 2 * 64 + 2 * lane + i % 2;
-    x[i] = row != nullptr && d < d_k ? load_float(args.q.type, row, d) : 0.0F;
-    largest = fmaxf(largest, fabsf(x[i]));
-  }
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
-  }
-  // Exponents as f32 stores them: the largest gets 127 + 14. An infinity stays one, and its low part is NaN.
-  const unsigned grown = min(268U - (__float_as_uint(largest) >> 23U), 253U);
-  const float grow = __uint_as_float(grown << 23U);
+    for (int r = 0; r < n_rows; ++r) {
+      const std::byte* row = row_at(r);
 #pragma unroll
-  for (int i = 0; i < width / 32; i += 2) {
-    const float a = x[i] * grow;
-    const float b = x[i + 1] * grow;
-    const __half2 h = __floats2half2_rn(a, b);
-    const __half2 l = __floats2half2_rn(a - __low2float(h), b - __high2float(h));
-    const int d = i / 2 * 64 + 2 * lane;
-    const int word = tile_piece<width>(at, d / 8) * 4 + d % 8 / 2;
-    reinterpret_cast<__half2*>(high)[word] = h;
-    reinterpret_cast<__half2*>(low)[word] = l;
+      for (int i = 0; i < width / 32; ++i) {
+        x[r][i] = 0;
+        if (whole && row != nullptr && d_of(i) < d_k) x[r][i] = reinterpret_cast<const float*>(row)[d_of(i)];
+      }
+    }
+    if (whole) return;
+#pragma unroll
+    for (int r = 0; r < n_rows; ++r) {
+      const std::byte* row = row_at(r);
+#pragma unroll
+      for (int i = 0; i < width / 32; ++i) {
+        if (row != nullptr && d_of(i) < d_k) x[r][i] = load_float(args.q.type, row, d_of(i));
+      }
+    }
   }
-  return args.scale * 0x1.715476p+0F * __uint_as_float((254U - grown) << 23U);
-}
+  // Row r to row `at` of two tiles, high and low parts. Returns what scores are multiplied by.
+  __device__ __forceinline__ float write(const AttentionArgs& args, int r, int at, uint4* high, uint4* low) const {
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < width / 32; ++i) largest = fmaxf(largest, fabsf(x[r][i]));
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+    }
+    // Exponents as f32 stores them: the largest gets 127 + 14. An infinity stays one, and its low part is NaN.
+    const unsigned grown = min(268U - (__float_as_uint(largest) >> 23U), 253U);
+    const float grow = __uint_as_float(grown << 23U);
+#pragma unroll
+    for (int i = 0; i < width / 32; i += 2) {
+      const float a = x[r][i] * grow;
+      const float b = x[r][i + 1] * grow;
+      const __half2 h = __floats2half2_rn(a, b);
+      const __half2 l = __floats2half2_rn(a - __low2float(h), b - __high2float(h));
+      const int word = tile_piece<width>(at, d_of(i) / 8) * 4 + d_of(i) % 8 / 2;
+      reinterpret_cast<__half2*>(high)[word] = h;
+      reinterpret_cast<__half2*>(low)[word] = l;
+    }
+    return args.scale * 0x1.715476p+0F * __uint_as_float((254U - grown) << 23U);
+  }
+};
 
 // A warp's tile of queries as the left operand.
 template <int width, bool kept>
