@@ -68,20 +68,41 @@ struct Sight {
   bool all;  // every row sees everything
 };
 
-// p * v of 16 elements of d from `piece` on, where rows see different positions: for each of them the rest is zeros.
+// For each 16 positions: the most and the least that a row of the warp sees of them.
+struct Spread {
+  int most[kSteps];
+  int least[kSteps];
+
+  __device__ static int of(int seen, int step) { return min(max(seen - 16 * step, 0), 16); }
+  __device__ __forceinline__ void look(const Sight& sight) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int sees[2] = {of(sight.seen[0], step), of(sight.seen[1], step)};
+      most[step] = __reduce_max_sync(kAllLanes, max(sees[0], sees[1]));
+      least[step] = __reduce_min_sync(kAllLanes, min(sees[0], sees[1]));
+    }
+  }
+};
+
+// p * v of 16 elements of d, where rows see different positions: for each of them the rest is zeros.
 template <int width>
-__device__ __forceinline__ void add_ragged(const Sight& sight, const unsigned (&p)[kSteps][4], const uint4* values,
-                                           float (&acc)[2][4]) {
+__device__ __forceinline__ void add_ragged(const Sight& sight, const Spread& spread, const unsigned (&p)[kSteps][4],
+                                           const uint4* values, float (&acc)[2][4]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
+    if (spread.most[step] == 0) continue;
     unsigned v[4];
     load_tiles_turned(v, values + step * 2 * width);
-    const int sees[2] = {min(max(sight.seen[0] - 16 * step, 0), 16), min(max(sight.seen[1] - 16 * step, 0), 16)};
-    int left[2] = {sees[0], sees[1]};
+    if (spread.least[step] == 16) {
+      add_mma_f16_k16(acc[0], p[step], v[0], v[1]);
+      add_mma_f16_k16(acc[1], p[step], v[2], v[3]);
+      continue;
+    }
+    const int sees[2] = {Spread::of(sight.seen[0], step), Spread::of(sight.seen[1], step)};
     float sums[2][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) sums[i / 4][i % 4] = acc[i / 4][i % 4];
-    for (int limit = 0; (limit = __reduce_max_sync(kAllLanes, max(left[0], left[1]))) > 0;) {
+    for (int limit = spread.most[step]; limit > 0;) {
       unsigned cut[4] = {v[0], v[1], v[2], v[3]};
       cut_values(cut, limit);
       float c[2][4];
@@ -92,10 +113,11 @@ __device__ __forceinline__ void add_ragged(const Sight& sight, const unsigned (&
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if (sees[r] != limit) continue;
-        left[r] = 0;
         sums[0][2 * r] = c[0][2 * r], sums[0][2 * r + 1] = c[0][2 * r + 1];
         sums[1][2 * r] = c[1][2 * r], sums[1][2 * r + 1] = c[1][2 * r + 1];
       }
+      // The next smaller one.
+      limit = __reduce_max_sync(kAllLanes, max(sees[0] < limit ? sees[0] : 0, sees[1] < limit ? sees[1] : 0));
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) acc[i / 4][i % 4] = sums[i / 4][i % 4];
@@ -125,12 +147,14 @@ __device__ __forceinline__ void add_unit(const Queries<width, keeps_queries(widt
     by[r] = merge_factors(range_max[r], max[r]);
     range_sum[r] = merged(by[r], range_sum[r], sum[r]);
   }
+  [[maybe_unused]] Spread spread;
+  if constexpr (ragged) spread.look(sight);
   const int lane_at = value_at<width>();
 #pragma unroll
   for (int n = 0; n < width / 8; n += 2) {
     float next[2][4] = {};
     if constexpr (ragged) {
-      add_ragged<width>(sight, p, values + (lane_at ^ n), next);
+      add_ragged<width>(sight, spread, p, values + (lane_at ^ n), next);
     } else {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
