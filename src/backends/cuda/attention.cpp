@@ -100,7 +100,7 @@ class CudaMmaAttention final : public CudaOp {
     kept.acc = reinterpret_cast<float*>(run.scratch);
     kept.sums = kept.acc + scratch_.sums;
     if (plan_.use_few) check(launch_attention_few(args_, plan_, kept, run.stream), what_);
-    if (plan_.use_many) check(launch_attention_many(args_, plan_, run.stream), what_);
+    if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
 
  private:

@@ -5,8 +5,6 @@
 namespace conclave::cuda {
 namespace {
 
-constexpr int kAhead = 16;  // ranges asked for at once in the last merge
-
 template <int width>
 struct FewShared {
   static constexpr int kWarps = few_warps(width);
@@ -27,8 +25,8 @@ static_assert(sizeof(FewShared<64>) == few_attention_shared(64));
 static_assert(sizeof(FewShared<128>) == few_attention_shared(128));
 static_assert(sizeof(FewShared<256>) == few_attention_shared(256));
 
-// The units of a warp, in order, as chunks that come into its slots in turn: four of keys, 16 positions each, then four of
-// values. Units past the end bring nothing.
+// The units of a warp, in order, as chunks that come into its slots in turn: four of keys, 16 positions each, then four
+// of values. Units past the end bring nothing.
 template <int width>
 struct ChunkStream {
   static constexpr int kWarps = few_warps(width);
@@ -191,11 +189,6 @@ __device__ __forceinline__ void merge_range(const AttentionArgs& args, const Row
   }
 }
 
-__device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                                int row, std::int64_t range) {
-  return (rows.token(row) * args.q.dims[1] + rows.head(row)) * kept.n_ranges + range;
-}
-
 template <int width>
 __device__ __forceinline__ void keep_range(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
                                            std::int64_t range, const FewShared<width>& shared) {
@@ -211,48 +204,6 @@ __device__ __forceinline__ void keep_range(const AttentionArgs& args, const Kept
   if (tid < rows.n) {
     *reinterpret_cast<float2*>(kept.sums + kept_at(args, kept, rows, tid, range) * 2) = {shared.range_max[tid],
                                                                                          shared.range_sum[tid]};
-  }
-}
-
-// All ranges of the rows, in ascending order. By the block that is done last.
-template <int width>
-__device__ __forceinline__ void merge_kept(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                           std::int64_t n_ranges) {
-  const int d_v = static_cast<int>(args.out.dims[2]);
-  for (int n = static_cast<int>(threadIdx.x); n < rows.n * width / 4; n += few_warps(width) * kWarp) {
-    const int row = n / (width / 4);
-    const int d = n % (width / 4) * 4;
-    if (d >= d_v) continue;
-    const std::int64_t at = kept_at(args, kept, rows, row, 0);
-    float max = -INFINITY;
-    float sum = 0;
-    float4 acc{0, 0, 0, 0};
-    for (std::int64_t range = 0; range < n_ranges; range += kAhead) {
-      float4 next[kAhead];
-      float2 sums[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        next[i] = {0, 0, 0, 0};
-        sums[i] = {-INFINITY, 0};
-        if (range + i >= n_ranges) continue;
-        next[i] = __ldcg(reinterpret_cast<const float4*>(kept.acc + (at + range + i) * d_v + d));
-        sums[i] = __ldcg(reinterpret_cast<const float2*>(kept.sums + (at + range + i) * 2));
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (sums[i].x == -INFINITY) continue;
-        const Factors by = merge_factors(max, sums[i].x);
-        sum = merged(by, sum, sums[i].y);
-        acc = {merged(by, acc.x, next[i].x), merged(by, acc.y, next[i].y), merged(by, acc.z, next[i].z),
-               merged(by, acc.w, next[i].w)};
-      }
-    }
-    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
-    const float values[4] = {acc.x, acc.y, acc.z, acc.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : values[i] / sum);
-    }
   }
 }
 
@@ -355,15 +306,8 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
   }
   await_copies<0>();
   if (!keep) return;
-  __threadfence();
-  __syncthreads();
-  std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head;
-  if (tid == 0) shared.last[0] = atomicAdd(ticket, 1) + 1 == min(static_cast<std::int64_t>(workers), n_ranges) ? 1 : 0;
-  __syncthreads();
-  if (shared.last[0] == 0) return;
-  __threadfence();
-  merge_kept<width>(args, kept, rows, n_ranges);
-  if (tid == 0) *ticket = 0;
+  const std::int64_t n_blocks = min(static_cast<std::int64_t>(workers), n_ranges);
+  merge_if_last<width, kWarps * kWarp>(args, kept, rows, n_blocks, n_ranges, shared.last[0]);
 }
 
 template <int width>

@@ -1,5 +1,5 @@
-// `many` of attention_mma_plan.h: a block has up to 128 rows of one sequence and one KV head, a warp 16 of them; the block
-// goes through the units, with the next one on its way.
+// `many` of attention_mma_plan.h: a block has up to 128 rows of one sequence and one KV head, a warp 16 of them; the
+// block goes through the units, with the next one on its way.
 #include "backends/cuda/attention_mma.cuh"
 #include "backends/cuda/launch.cuh"
 
@@ -18,10 +18,11 @@ struct ManyShared {
   RowPlace places[4][kUnit];
   unsigned ends[many_tile_rows(width)];  // what they see
   Rows rows;
+  int last;
 };
 
-// A range on top of what the ranges before it have come to. That lies in shared memory, where each thread of the warp has
-// its own words, 32 apart: the accumulators, then the maximums and sums of the two rows.
+// A range on top of what the ranges before it have come to. That lies in shared memory, where each thread of the warp
+// has its own words, 32 apart: the accumulators, then the maximums and sums of the two rows.
 template <int width>
 __device__ __forceinline__ void merge_range(float4* own, bool first, const float (&range_max)[2],
                                             const float (&range_sum)[2], const float (&acc)[width / 8][4]) {
@@ -48,6 +49,27 @@ __device__ __forceinline__ void merge_range(float4* own, bool first, const float
       before.w = merged(by[1], before.w, acc[n][3]);
     }
     own[n * kWarp] = before;
+  }
+}
+
+// A range to scratch.
+template <int width>
+__device__ __forceinline__ void keep_range(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                           std::int64_t range, const float (&range_max)[2], const float (&range_sum)[2],
+                                           const float (&acc)[width / 8][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int d_v = static_cast<int>(args.out.dims[2]);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = static_cast<int>(threadIdx.x) / kWarp * kTileRows + lane / 4 + 8 * r;
+    if (row >= rows.n) continue;
+    const std::int64_t at = kept_at(args, kept, rows, row, range);
+    float* to = kept.acc + at * d_v + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < width / 8; ++n) {
+      if (8 * n < d_v) *reinterpret_cast<float2*>(to + 8 * n) = {acc[n][2 * r], acc[n][2 * r + 1]};
+    }
+    if (lane % 4 == 0) *reinterpret_cast<float2*>(kept.sums + at * 2) = {range_max[r], range_sum[r]};
   }
 }
 
@@ -194,7 +216,8 @@ __device__ __forceinline__ void store(const AttentionArgs& args, const Rows& row
 
 // Every thread of the block comes here.
 template <int width>
-__device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<width>& shared) {
+__device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows, int workers,
+                       ManyShared<width>& shared) {
   constexpr int kThreads = many_warps(width) * kWarp;
   constexpr int kStages = many_stages(width);
   constexpr int kRowPieces = width / 8;
@@ -209,8 +232,13 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
   unsigned end = 0;  // none of the rows sees further
   for (int row = 0; row < rows.n; row += rows.n_heads) end = max(end, shared.ends[row]);
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
-  const auto find = [&](int unit, int j) {
-    return locate(args, rows.seq, rows.kv_head, static_cast<std::int64_t>(unit) * kUnit + j, end);
+  const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
+  if (rows.worker > 0 && rows.worker >= n_ranges) return;
+  const bool keep = workers > 1 && n_ranges > 1;
+  // The block's ith unit; n_units or more: there is none.
+  const auto unit_of = [&](int i) { return (rows.worker + i / kRangeUnits * workers) * kRangeUnits + i % kRangeUnits; };
+  const auto find = [&](int i, int j) {
+    return locate(args, rows.seq, rows.kv_head, static_cast<std::int64_t>(unit_of(i)) * kUnit + j, end);
   };
   if (tid < 2 * kUnit) shared.places[tid / kUnit][tid % kUnit] = find(tid / kUnit, tid % kUnit);
 
@@ -245,10 +273,10 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
 
   const int k_pieces = static_cast<int>(args.k.dims[3]) / 8;
   const int v_pieces = static_cast<int>(args.v.dims[3]) / 8;
-  const auto ask = [&](int unit) {
-    const RowPlace* places = shared.places[unit % 4];
-    uint4* keys = shared.keys[unit % kStages];
-    uint4* values = shared.values[unit % kStages];
+  const auto ask = [&](int i) {
+    const RowPlace* places = shared.places[i % 4];
+    uint4* keys = shared.keys[i % kStages];
+    uint4* values = shared.values[i % kStages];
 #pragma unroll 4
     for (int n = tid; n < kUnit * kRowPieces; n += kThreads) {
       const int row = n / kRowPieces;
@@ -270,15 +298,17 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
   } else {
     own_totals[width / 8 * kWarp] = {-INFINITY, -INFINITY, 0, 0};
   }
-  for (int unit = 0; unit < n_units; ++unit) {
+  int unit = unit_of(0);
+  for (int i = 0; unit < n_units; ++i) {
     await_copies<0>();
     __syncthreads();
-    const bool finds = tid < kUnit && unit + 2 < n_units;
+    const bool more = unit_of(i + 1) < n_units;
+    const bool finds = tid < kUnit && unit_of(i + 2) < n_units;
     RowPlace found;
-    if (finds) found = find(unit + 2, tid);
-    if (kStages > 1 && unit + 1 < n_units) ask(unit + 1);
+    if (finds) found = find(i + 2, tid);
+    if (kStages > 1 && more) ask(i + 1);
 
-    const RowPlace* places = shared.places[unit % 4];
+    const RowPlace* places = shared.places[i % 4];
     const unsigned low = __ballot_sync(kAllLanes, places[lane].k >= 0);
     const unsigned high = __ballot_sync(kAllLanes, places[kWarp + lane].k >= 0);
     const unsigned long long there = static_cast<unsigned long long>(high) << 32U | low;
@@ -290,33 +320,43 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, ManyShared<w
       sight.bits[r] = seen_bits(there, sight.seen[r]);
     }
     sight.all = __all_sync(kAllLanes, sight.bits[0] == ~0ULL && sight.bits[1] == ~0ULL) != 0;
-    const uint4* keys = shared.keys[unit % kStages];
-    const uint4* values = shared.values[unit % kStages];
+    const uint4* keys = shared.keys[i % kStages];
+    const uint4* values = shared.values[i % kStages];
     if (sight.all) {
       add_unit<false, width>(queries, keys, values, factors, sight, range_max, range_sum, acc);
     } else if (__any_sync(kAllLanes, sight.bits[0] != 0 || sight.bits[1] != 0) != 0) {
       add_unit<true, width>(queries, keys, values, factors, sight, range_max, range_sum, acc);
     }
     if (unit % kRangeUnits == kRangeUnits - 1 || unit + 1 == n_units) {
-      merge_range<width>(own_totals, unit < kRangeUnits, range_max, range_sum, acc);
+      if (keep) {
+        keep_range<width>(args, kept, shared.rows, unit / kRangeUnits, range_max, range_sum, acc);
+      } else {
+        merge_range<width>(own_totals, unit < kRangeUnits, range_max, range_sum, acc);
+      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) range_max[r] = -INFINITY, range_sum[r] = 0;
 #pragma unroll
       for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
     }
-    if (finds) shared.places[(unit + 2) % 4][tid] = found;
-    if (kStages == 1 && unit + 1 < n_units) {
+    if (finds) shared.places[(i + 2) % 4][tid] = found;
+    if (kStages == 1 && more) {
       __syncthreads();
-      ask(unit + 1);
+      ask(i + 1);
     }
+    unit = unit_of(i + 1);
   }
-  __syncwarp();
-  store<width>(args, shared.rows, own_totals - lane);
+  if (keep) {
+    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last);
+  } else {
+    __syncwarp();
+    store<width>(args, shared.rows, own_totals - lane);
+  }
 }
 
 template <int width>
 __global__ void __launch_bounds__(many_warps(width) * kWarp, 1)
-    many_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut) {
+    many_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
+                const __grid_constant__ KeptRanges kept) {
   begin();
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<ManyShared<width>*>(memory);
@@ -324,15 +364,16 @@ __global__ void __launch_bounds__(many_warps(width) * kWarp, 1)
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
   for (std::int64_t item = blockIdx.x; item < items_of(cut, args.k.dims[2]); item += gridDim.x) {
     const Rows rows = rows_of(args, cut, item, n_live);
-    if (rows.n > 0) attend<width>(args, rows, shared);
+    if (rows.n > 0) attend<width>(args, kept, rows, static_cast<int>(cut.workers), shared);
   }
 }
 
 }  // namespace
 
-int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const Stream& stream) {
+int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
+                          const Stream& stream) {
   const auto kernel = plan.width == 64 ? many_kernel<64> : plan.width == 128 ? many_kernel<128> : many_kernel<256>;
-  return launch(kernel, plan.many_launch, stream, args, plan.many);
+  return launch(kernel, plan.many_launch, stream, args, plan.many, kept);
 }
 
 }  // namespace conclave::cuda

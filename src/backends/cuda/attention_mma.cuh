@@ -1,5 +1,6 @@
-// Attention on tensor cores: the steps that both kernels take, by a warp with a tile of 16 rows of queries. Lane l has rows
-// l / 4 and l / 4 + 8 of every product, columns 2(l % 4) and the next of each eight. attention_mma_plan.h has the arithmetic.
+// Attention on tensor cores: the steps that both kernels take, by a warp with a tile of 16 rows of queries. Lane l has
+// rows l / 4 and l / 4 + 8 of every product, columns 2(l % 4) and the next of each eight. attention_mma_plan.h has the
+// arithmetic.
 #pragma once
 
 #include "backends/cuda/attention_items.cuh"
@@ -141,8 +142,8 @@ __device__ __forceinline__ unsigned long long seen_bits(unsigned long long there
   return seen >= kUnit ? there : there & ((1ULL << seen) - 1);
 }
 
-// Scores of a unit to weights, as the left operand of the product with values. `bits`: what the lane's two rows see, looked
-// at if `ragged`; else they see everything. `max`: -infinity where a row sees nothing.
+// Scores of a unit to weights, as the left operand of the product with values. `bits`: what the lane's two rows see,
+// looked at if `ragged`; else they see everything. `max`: -infinity where a row sees nothing.
 template <bool ragged>
 __device__ __forceinline__ void soften(float (&scores)[2 * kSteps][4], const float (&factors)[2],
                                        const unsigned long long (&bits)[2], float (&max)[2], unsigned (&p)[kSteps][4]) {
@@ -195,7 +196,8 @@ __device__ __forceinline__ int value_at() {
   return tile_piece<width>(lane % 16, lane / 16);
 }
 
-// How what has been merged so far and what comes next are multiplied; `max` moves on. Not for a next that has seen nothing.
+// How what has been merged so far and what comes next are multiplied; `max` moves on. Not for a next that has seen
+// nothing.
 struct Factors {
   float before;
   float next;
@@ -208,6 +210,71 @@ __device__ __forceinline__ Factors merge_factors(float& max, float next) {
 }
 __device__ __forceinline__ float merged(const Factors& by, float before, float next) {
   return fmaf(next, by.next, before * by.before);
+}
+
+// Where the result of a range of a row lies.
+__device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                                int row, std::int64_t range) {
+  return (rows.token(row) * args.q.dims[1] + rows.head(row)) * kept.n_ranges + range;
+}
+
+// All ranges of the rows, in ascending order.
+template <int width, int threads>
+__device__ __forceinline__ void merge_kept(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                           std::int64_t n_ranges) {
+  constexpr int kAhead = 16;  // ranges asked for at once
+  const int d_v = static_cast<int>(args.out.dims[2]);
+  for (int n = static_cast<int>(threadIdx.x); n < rows.n * width / 4; n += threads) {
+    const int row = n / (width / 4);
+    const int d = n % (width / 4) * 4;
+    if (d >= d_v) continue;
+    const std::int64_t at = kept_at(args, kept, rows, row, 0);
+    float max = -INFINITY;
+    float sum = 0;
+    float4 acc{0, 0, 0, 0};
+    for (std::int64_t range = 0; range < n_ranges; range += kAhead) {
+      float4 next[kAhead];
+      float2 sums[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        next[i] = {0, 0, 0, 0};
+        sums[i] = {-INFINITY, 0};
+        if (range + i >= n_ranges) continue;
+        next[i] = __ldcg(reinterpret_cast<const float4*>(kept.acc + (at + range + i) * d_v + d));
+        sums[i] = __ldcg(reinterpret_cast<const float2*>(kept.sums + (at + range + i) * 2));
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (sums[i].x == -INFINITY) continue;
+        const Factors by = merge_factors(max, sums[i].x);
+        sum = merged(by, sum, sums[i].y);
+        acc = {merged(by, acc.x, next[i].x), merged(by, acc.y, next[i].y), merged(by, acc.z, next[i].z),
+               merged(by, acc.w, next[i].w)};
+      }
+    }
+    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
+    const float values[4] = {acc.x, acc.y, acc.z, acc.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : values[i] / sum);
+    }
+  }
+}
+
+// The block's ranges lie in scratch. The last of the `n_blocks` that have some merges them all; the order in which they
+// are done decides nothing else. Every thread of the block comes here.
+template <int width, int threads>
+__device__ __forceinline__ void merge_if_last(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                              std::int64_t n_blocks, std::int64_t n_ranges, int& last) {
+  __threadfence();
+  __syncthreads();
+  std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head;
+  if (threadIdx.x == 0) last = atomicAdd(ticket, 1) + 1 == n_blocks ? 1 : 0;
+  __syncthreads();
+  if (last == 0) return;
+  __threadfence();
+  merge_kept<width, threads>(args, kept, rows, n_ranges);
+  if (threadIdx.x == 0) *ticket = 0;
 }
 
 }  // namespace conclave::cuda

@@ -1,7 +1,7 @@
 // attention on tensor cores: caches of f16 in whole aligned 16-byte words, d_k and d_v multiples of 16 up to 256.
 //
-// A unit is 64 positions that begin at a multiple of 64, a range 8 units that begin at a multiple of 512. Per row (a token
-// and a head); mma is the matrix instruction for f16, summed in f32, with 16 elements of the sum at a time:
+// A unit is 64 positions that begin at a multiple of 64, a range 8 units that begin at a multiple of 512. Per row (a
+// token and a head); mma is the matrix instruction for f16, summed in f32, with 16 elements of the sum at a time:
 //
 //   x    = q * 2^e                       exact; the largest |x| of the row lies in [2^14, 2^15)
 //   hi   = f16(x),  lo = f16(x - hi)     22 bits of x
@@ -10,19 +10,20 @@
 //   m    = max over y[j],  p[j] = f16(2^(y[j] - m))   over what the row sees; p = 0 for what it does not
 //   sum  = sum over j of p[j],  acc = sum over j of p[j] * v[j]      chains of mma over j ascending
 //
-// The weights that are summed are the rounded ones: out is a mean of values whatever the rounding. An mma is given zeros for
-// the values that the row does not see, so that nothing of them counts, be it infinite. From m = -infinity, sum = 0, acc = 0
-// the units of a range are merged in ascending order, and then ranges in the same way:
+// The weights that are summed are the rounded ones: out is a mean of values whatever the rounding. An mma is given
+// zeros for the values that the row does not see, so that nothing of them counts, be it infinite. From m = -infinity,
+// sum = 0, acc = 0 the units of a range are merged in ascending order, and then ranges in the same way:
 //
 //   m' = max(m, m2);  a = 2^(m - m'),  b = 2^(m2 - m');  sum = fma(sum2, b, sum * a);  acc = fma(acc2, b, acc * a)
 //
-// out = acc / sum. A unit or a range in which the row sees nothing is left out. 2^x is the GPU's own (mma.cuh). An infinity
-// in a key that the row sees makes it NaN. Nothing in it depends on other rows, on the pages, or on who computes which
-// unit, so a row has the same bits alone, in any batch and in any chunk.
+// out = acc / sum. A unit or a range in which the row sees nothing is left out. 2^x is the GPU's own (mma.cuh). An
+// infinity in a key that the row sees makes it NaN. Nothing in it depends on other rows, on the pages, or on who
+// computes which unit, so a row has the same bits alone, in any batch and in any chunk.
 //
-// `few`: a block takes one token with up to 16 heads of a KV head, a warp a unit; `workers` blocks share the ranges of the
-// same rows, leave each range's result in scratch, and the one that is done last merges. `many`: 16 rows a warp, of
-// neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`.
+// `few`: a block takes one token with up to 16 heads of a KV head, a warp a unit. `many`: 16 rows a warp, of
+// neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`. In
+// both, `workers` blocks share the ranges of the same rows, leave each range's result in scratch, and the one that is
+// done last merges.
 #pragma once
 
 #include "backends/cuda/attention_plan.h"
@@ -114,8 +115,12 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
   constexpr std::int64_t kBlocksEach = 4;  // two at a time, twice
   const std::int64_t kept_bytes = sizes.n_tokens * sizes.n_heads * plan.n_ranges * (sizes.d_v + 2) * 4;
   if (kept_bytes <= kPartialBytes) {
-    const std::int64_t wanted = multiprocessors * kBlocksEach / items_of(plan.few, sizes.n_kv_heads);
-    plan.few.workers = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(plan.n_ranges, 1));
+    const auto workers = [&](const AttentionCut& cut, std::int64_t blocks) {
+      const std::int64_t wanted = blocks / items_of(cut, sizes.n_kv_heads);
+      return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(plan.n_ranges, 1));
+    };
+    plan.few.workers = workers(plan.few, multiprocessors * kBlocksEach);
+    plan.many.workers = workers(plan.many, multiprocessors);
   }
   // Where `many` takes most, the blocks of `few` have nothing to do but to see that: fewer of them, in turns.
   const std::int64_t most = plan.use_many ? 2 * kBlocksEach * multiprocessors : kAttentionMaxBlocks;
@@ -134,7 +139,7 @@ struct MmaScratch {
   std::int64_t total = 0;
 };
 constexpr MmaScratch mma_scratch(const AttentionSizes& sizes, const MmaPlan& plan) {
-  if (plan.few.workers <= 1) return {};
+  if (plan.few.workers <= 1 && plan.many.workers <= 1) return {};
   const std::int64_t kept = sizes.n_tokens * sizes.n_heads * plan.n_ranges;
   return {.sums = kept * sizes.d_v, .total = kept * (sizes.d_v + 2)};
 }
@@ -145,6 +150,6 @@ static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132).few.workers == 1);
 static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132).few_launch.blocks == 0);
 
 int launch_attention_few(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
-int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const Stream& stream);
+int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
 
 }  // namespace conclave::cuda

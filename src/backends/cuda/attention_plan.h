@@ -1,4 +1,5 @@
-// attention: rows (a token and a head) that share a KV head, against 64 cached positions at a time.
+// attention in f32, for any cache that attention_mma_plan.h does not take: rows (a token and a head) that share a KV
+// head, against 64 cached positions at a time.
 //
 // A unit is 64 positions that begin at a multiple of 64. Per row, in f32, every operation rounded once:
 //
