@@ -64,19 +64,21 @@ __device__ __forceinline__ bool of_one_sequence(const AttentionArgs& args, std::
   return __all_sync(kAllLanes, same) != 0;
 }
 
-// Later tokens see more: the long items come first. Every thread of the block comes here.
+// First workers come first: where contexts are short the others have nothing to do. Then later tokens, which see more.
+// Every thread of the block comes here.
 __device__ __forceinline__ Rows rows_of(const AttentionArgs& args, const AttentionCut& cut, std::int64_t item,
                                         std::int64_t n_live) {
   Rows rows;
-  // Of a group there are fewer than 2^32: each has an element of the output, or is a worker among a few.
-  const auto workers = static_cast<std::uint32_t>(cut.workers);
+  // A group has fewer than 2^32: each has elements of the output.
   const auto slices = static_cast<std::uint32_t>(cut.slices);
   const auto parts = static_cast<std::uint32_t>(cut.head_parts);
-  const std::uint32_t per_group = static_cast<std::uint32_t>(args.k.dims[2]) * parts * slices * workers;
+  const std::uint32_t per_group = static_cast<std::uint32_t>(args.k.dims[2]) * parts * slices;
+  if (cut.workers > 1) {
+    rows.worker = static_cast<std::int32_t>(item / (cut.n_groups * per_group));
+    item %= cut.n_groups * per_group;
+  }
   const std::int64_t group = cut.n_groups - 1 - item / per_group;
   auto rest = static_cast<std::uint32_t>(item % per_group);
-  rows.worker = static_cast<std::int32_t>(rest % workers);
-  rest /= workers;
   rows.slice = static_cast<std::int32_t>(rest % slices);
   rest /= slices;
   const std::int64_t part = rest % parts;
