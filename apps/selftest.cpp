@@ -50,7 +50,8 @@ struct Subject {
   std::string kernels;  // the row of the kernel table, where a backend has several
 };
 
-// The backends of this machine. The reference computes in f64, every other one in f32 with int8 activations.
+// The backends of this machine. The reference computes in f64, every other one in f32 with int8 activations, and the GPUs
+// attention on tensor cores.
 std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
   std::vector<Subject> subjects;
   const auto add_cpu = [&] {
@@ -66,7 +67,7 @@ std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
     } else {
       auto device = make_device(name, arguments.threads);
       const bool is_reference = device->name() == "ref";
-      subjects.push_back({std::move(device), is_reference ? test::kReferenceArithmetic : test::kInt8Arithmetic, ""});
+      subjects.push_back({std::move(device), is_reference ? test::kReferenceArithmetic : test::kCudaArithmetic, ""});
     }
   }
   return subjects;

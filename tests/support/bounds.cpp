@@ -421,6 +421,7 @@ std::vector<double> weighted_variance(const std::vector<double>& scores, const R
 
 NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
   const std::int64_t n_heads = op.q.dim(1);
+  const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16;
   Errors errors(at(element_count(op.out)));
   for (std::int64_t t = 0; t < live_rows(op.live, op.q.dim(0)); ++t) {
     const std::int64_t seq = load_i32(op.seqs, {t});
@@ -440,15 +441,21 @@ NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
         const std::vector<float> v = load_row(op.kv.v, {place.page, place.slot, kv_head});
         const auto scale = static_cast<double>(op.scale);
         const Deviation score = dot_error(q, k, DType::f32, a);  // a cache of blocks is decoded: plain weights
-        score_error = std::max(score_error, scale * 2 * score.bound);
+        double rounded = 0;                                      // from the rounding of q
+        for (std::size_t d = 0; d < k.size() && halves; ++d) rounded += a.query * magnitude(q.x[d]) * magnitude(k[d]);
+        score_error = std::max(score_error, scale * 2 * (score.bound + rounded));
         score_variance = std::max(score_variance, square(scale) * score.noise.variance);
         scores.push_back(scale * dot(q.x, k));
         values.push_back(v);
         for (std::size_t d = 0; d < v.size(); ++d) largest[d] = std::max(largest[d], magnitude(v[d]));
       }
       // Every weight moves by at most exp(2 score_error) - 1, relatively; the output is their mean of values.
-      const double relative =
+      double relative =
           std::expm1(2 * score_error) + (2 * static_cast<double>(std::max<std::int64_t>(end, 0)) + 32) * a.unit;
+      // A rounded weight is off by that much of itself, or by 2^-25 where it is small beside the largest, 1, of its 64. The
+      // sum is that of the rounded ones, so the output moves by the mean of that times |v - out|, and the mean distance
+      // from a mean is no more than the largest |v|.
+      if (halves) relative += a.softmax_weight * (1 + 64 * 0x1p-14);
       // out = sum p v moves by sum p (v - out) dscore: by Cauchy, its variance is at most that of the scores times that
       // of the values.
       std::vector<double> variance(largest.size(), 0.0);

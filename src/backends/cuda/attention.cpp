@@ -1,6 +1,6 @@
 #include "ops/attention.h"
 
-#include "backends/cuda/attention_plan.h"
+#include "backends/cuda/attention_mma_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
@@ -17,29 +17,42 @@ bool is_half(DType type) {
   return type == DType::f16 || type == DType::bf16;
 }
 
+AttentionArgs args_of(const Attention& op) {
+  AttentionArgs args;
+  args.q = view_of(op.q);
+  args.k = view_of(op.kv.k);
+  args.v = view_of(op.kv.v);
+  args.lengths = view_of(op.lengths);
+  args.seqs = view_of(op.seqs);
+  args.positions = view_of(op.positions);
+  args.out = view_of(op.out);
+  args.live = ints_of(op.live);
+  args.kv = pages_of(op.kv);
+  args.context = std::min(checked_mul(op.kv.pages.dim(1), op.kv.page_size()).value_or(kLongest), kLongest);
+  args.group = static_cast<std::int32_t>(op.q.dim(1) / op.kv.n_kv_heads());
+  args.vectors = is_half(op.kv.k.dtype) && is_half(op.kv.v.dtype) && takes_vectors(args.k) && takes_vectors(args.v) &&
+                 op.kv.k.dim(3) <= kSlice;
+  args.scale = op.scale;
+  return args;
+}
+
+AttentionSizes sizes_of(const Attention& op, const AttentionArgs& args) {
+  return {.n_tokens = op.q.dim(0),
+          .n_heads = op.q.dim(1),
+          .n_kv_heads = op.kv.n_kv_heads(),
+          .d_v = op.out.dim(2),
+          .context = args.context};
+}
+
+std::string what_of(const Attention& op) {
+  return "attention " + shape_text(op.q.shape()) + " over " + shape_text(op.kv.k.shape());
+}
+
+// Any cache, in f32.
 class CudaAttention final : public CudaOp {
  public:
   CudaAttention(const Attention& op, const Target& target)
-      : what_("attention " + shape_text(op.q.shape()) + " over " + shape_text(op.kv.k.shape())) {
-    args_.q = view_of(op.q);
-    args_.k = view_of(op.kv.k);
-    args_.v = view_of(op.kv.v);
-    args_.lengths = view_of(op.lengths);
-    args_.seqs = view_of(op.seqs);
-    args_.positions = view_of(op.positions);
-    args_.out = view_of(op.out);
-    args_.live = ints_of(op.live);
-    args_.kv = pages_of(op.kv);
-    args_.context = std::min(checked_mul(op.kv.pages.dim(1), op.kv.page_size()).value_or(kLongest), kLongest);
-    args_.group = static_cast<std::int32_t>(op.q.dim(1) / op.kv.n_kv_heads());
-    args_.vectors = is_half(op.kv.k.dtype) && is_half(op.kv.v.dtype) && takes_vectors(args_.k) &&
-                    takes_vectors(args_.v) && op.kv.k.dim(3) <= kSlice;
-    args_.scale = op.scale;
-    sizes_ = {.n_tokens = op.q.dim(0),
-              .n_heads = op.q.dim(1),
-              .n_kv_heads = op.kv.n_kv_heads(),
-              .d_v = op.out.dim(2),
-              .context = args_.context};
+      : args_(args_of(op)), sizes_(sizes_of(op, args_)), what_(what_of(op)) {
     plan_ = attention_plan(sizes_, target.multiprocessors);
     args_.split = plan_.n_kept > 0;
     args_.n_kept = args_.split ? plan_.n_kept : plan_.n_units;
@@ -68,9 +81,46 @@ class CudaAttention final : public CudaOp {
   std::string what_;
 };
 
+// Caches of f16, on tensor cores.
+class CudaMmaAttention final : public CudaOp {
+ public:
+  CudaMmaAttention(const Attention& op, const Target& target, int width) : args_(args_of(op)), what_(what_of(op)) {
+    const AttentionSizes sizes = sizes_of(op, args_);
+    plan_ = mma_plan(sizes, width, target.multiprocessors);
+    scratch_ = mma_scratch(sizes, plan_);
+    kept_.n_ranges = plan_.n_ranges;
+    if (scratch_.total == 0) return;
+    auto* const stream = static_cast<const CudaBuffer&>(*op.out.buffer).stream();
+    tickets_ = CudaBuffer::make(target.device, sizes.n_tokens * sizes.n_heads * 4, stream);
+    kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
+  }
+  std::int64_t scratch_bytes() const override { return scratch_.total * 4; }
+  void enqueue(const CudaRun& run) const override {
+    KeptRanges kept = kept_;
+    kept.acc = reinterpret_cast<float*>(run.scratch);
+    kept.sums = kept.acc + scratch_.sums;
+    if (plan_.use_few) check(launch_attention_few(args_, plan_, kept, run.stream), what_);
+    if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
+  }
+
+ private:
+  AttentionArgs args_;
+  MmaPlan plan_;
+  MmaScratch scratch_;
+  KeptRanges kept_;
+  std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
+  std::string what_;
+};
+
 }  // namespace
 
 std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
+  const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
+  if (op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && width > 0 && takes_vectors(view_of(op.kv.k)) &&
+      takes_vectors(view_of(op.kv.v)) &&
+      std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes) {
+    return std::make_unique<CudaMmaAttention>(op, target, width);
+  }
   return std::make_unique<CudaAttention>(op, target);
 }
 

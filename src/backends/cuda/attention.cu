@@ -4,28 +4,6 @@
 namespace conclave::cuda {
 namespace {
 
-// The rows of a block.
-struct Rows {
-  std::int64_t first_token;
-  std::int64_t first_head;
-  int n_heads;
-  int n;
-  std::int32_t seq;
-  std::int32_t kv_head;
-  std::int32_t slice;  // of d_v
-
-  __device__ std::int64_t token(int row) const { return first_token + row / n_heads; }
-  __device__ std::int64_t head(int row) const { return first_head + row % n_heads; }
-};
-
-// Whether live tokens `first` .. `first` + n - 1 are of one sequence. By the whole block.
-__device__ bool of_one_sequence(const AttentionArgs& args, std::int64_t first, std::int64_t n, std::int64_t n_live) {
-  const std::int64_t t = first + threadIdx.x;
-  const bool same =
-      static_cast<std::int64_t>(threadIdx.x) >= n || t >= n_live || int_at(args.seqs, t) == int_at(args.seqs, first);
-  return __syncthreads_and(same) != 0;
-}
-
 template <class S>
 __device__ void stage_queries(const AttentionArgs& args, const Rows& rows, std::int64_t from, float* q) {
   const std::int64_t width = args.q.dims[2] - from;
@@ -74,7 +52,7 @@ __device__ __forceinline__ void store_rows(const AttentionArgs& args, const Rows
 
 // All units of the rows that are this worker's. Every thread of the block comes here.
 template <class S, bool vectors, bool split>
-__device__ void attend(const AttentionArgs& args, const Rows& rows, int worker, int workers, Shared<S>& shared) {
+__device__ void attend(const AttentionArgs& args, const Rows& rows, int workers, Shared<S>& shared) {
   const S shape;
   const int tid = static_cast<int>(threadIdx.x);
   const std::int64_t d_k = args.q.dims[2];
@@ -87,7 +65,7 @@ __device__ void attend(const AttentionArgs& args, const Rows& rows, int worker, 
   for (int row = 0; row < rows.n; row += rows.n_heads) end = max(end, static_cast<std::int64_t>(shared.ends[row]));
   // Units are counted in 32 bits: there are no more than 2^25.
   const int first_unit = static_cast<int>(args.first_unit);
-  int unit = first_unit + worker;
+  int unit = first_unit + rows.worker;
   const int last = static_cast<int>(min((end + kUnit - 1) / kUnit, args.first_unit + args.n_kept));
   if (split && unit >= last) return;
 
@@ -206,30 +184,10 @@ __global__ void __launch_bounds__(S::kThreads, blocks_each)
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<Shared<S>*>(memory);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  const std::int64_t per_group = args.k.dims[2] * cut.head_parts * cut.slices * cut.workers;
-  for (std::int64_t item = blockIdx.x; item < cut.n_groups * per_group; item += gridDim.x) {
-    Rows rows;
-    const std::int64_t group = cut.n_groups - 1 - item / per_group;  // later tokens see more: the long items first
-    std::int64_t rest = item % per_group;
-    const int worker = static_cast<int>(rest % cut.workers);
-    rest /= cut.workers;
-    rows.slice = static_cast<std::int32_t>(rest % cut.slices);
-    rest /= cut.slices;
-    const std::int64_t part = rest % cut.head_parts;
-    rows.kv_head = static_cast<std::int32_t>(rest / cut.head_parts);
-    rows.first_token = group * cut.n_tokens;
-    if (rows.first_token >= n_live) continue;
-    if (cut.run > 0) {
-      if (of_one_sequence(args, rows.first_token / cut.run * cut.run, cut.run, n_live)) continue;
-    } else if (cut.n_tokens > 1) {
-      if (!of_one_sequence(args, rows.first_token, cut.n_tokens, n_live)) continue;
-    }
-    const std::int64_t n_tokens = min(cut.n_tokens, n_live - rows.first_token);
-    rows.n_heads = static_cast<int>(min(static_cast<std::int64_t>(cut.n_heads), args.group - part * cut.n_heads));
-    rows.n = static_cast<int>(n_tokens) * rows.n_heads;
-    rows.first_head = static_cast<std::int64_t>(rows.kv_head) * args.group + part * cut.n_heads;
-    rows.seq = int_at(args.seqs, rows.first_token);
-    attend<S, vectors, split>(args, rows, worker, static_cast<int>(cut.workers), shared);
+  for (std::int64_t item = blockIdx.x; item < items_of(cut, args.k.dims[2]); item += gridDim.x) {
+    const Rows rows = rows_of(args, cut, item, n_live);
+    if (rows.n == 0) continue;
+    attend<S, vectors, split>(args, rows, static_cast<int>(cut.workers), shared);
   }
 }
 

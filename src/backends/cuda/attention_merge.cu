@@ -6,7 +6,6 @@ namespace conclave::cuda {
 namespace {
 
 constexpr int kAhead = 16;  // units asked for at once
-constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 struct Factors {
   float before;  // of what has been merged so far

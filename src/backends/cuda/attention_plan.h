@@ -1,4 +1,5 @@
-// attention: rows (a token and a head) that share a KV head, against 64 cached positions at a time.
+// attention in f32, for any cache that attention_mma_plan.h does not take: rows (a token and a head) that share a KV
+// head, against 64 cached positions at a time.
 //
 // A unit is 64 positions that begin at a multiple of 64. Per row, in f32, every operation rounded once:
 //
@@ -89,8 +90,8 @@ constexpr std::int64_t slices_of(std::int64_t d) {
   return ceil_div(d, kSlice);
 }
 
-constexpr AttentionCut attention_cut(const AttentionSizes& sizes, bool many) {
-  const std::int64_t rows = many ? kAttentionManyRows : kAttentionFewRows;
+// Blocks of `rows` rows: of one token, or of as many as there is room for.
+constexpr AttentionCut attention_cut(const AttentionSizes& sizes, std::int64_t rows, bool many) {
   const std::int64_t group = sizes.n_heads / sizes.n_kv_heads;
   const std::int64_t heads = std::min(group, rows);
   AttentionCut cut;
@@ -119,8 +120,8 @@ constexpr AttentionPlan attention_plan(const AttentionSizes& sizes, int multipro
   AttentionPlan plan;
   if (sizes.n_tokens == 0 || sizes.n_heads == 0 || sizes.d_v == 0) return plan;
   plan.use_many = sizes.n_tokens >= kManyTokens;
-  plan.few = attention_cut(sizes, false);
-  plan.many = attention_cut(sizes, true);
+  plan.few = attention_cut(sizes, kAttentionFewRows, false);
+  plan.many = attention_cut(sizes, kAttentionManyRows, true);
   plan.use_few = !plan.use_many || plan.many.n_tokens > 1;
   if (plan.use_many) plan.few.run = plan.many.n_tokens;
   plan.n_units = ceil_div(sizes.context, kUnit);

@@ -1,20 +1,9 @@
-// What attention's kernels share: what a token sees, softmax weights, staging of rows in shared memory.
+// Attention in f32: softmax weights, staging of rows in shared memory.
 #pragma once
 
-#include "backends/cuda/attention_plan.h"
-#include "backends/cuda/kv_place.cuh"
+#include "backends/cuda/attention_items.cuh"
 
 namespace conclave::cuda {
-
-// Token t sees the cached positions before this one.
-__device__ __forceinline__ std::int64_t visible_end(const AttentionArgs& args, std::int64_t t) {
-  const std::int64_t seq = int_at(args.seqs, t);
-  if (seq < 0 || seq >= args.lengths.dims[0]) return 0;
-  const std::int64_t own = static_cast<std::int64_t>(int_at(args.positions, t)) + 1;
-  const std::int64_t length = int_at(args.lengths, seq);
-  const std::int64_t end = min(min(own, length), args.context);
-  return end < 0 ? 0 : end;
-}
 
 // exp of what is not positive; 0 below ln(2^-126), so that no weight is subnormal. A NaN stays.
 __device__ __forceinline__ float softmax_weight(float x) {
@@ -27,21 +16,6 @@ __device__ __forceinline__ float load_cached(DType type, const std::byte* row, s
   const std::byte* block = row + i / 32 * 34;  // a scale in f16, then 32 levels
   const float scale = __half2float(__ushort_as_half(*reinterpret_cast<const std::uint16_t*>(block)));
   return static_cast<float>(reinterpret_cast<const std::int8_t*>(block)[2 + i % 32]) * scale;
-}
-
-// Where the rows of a unit lie: bytes from the start of the pools; k is -1 where a position is not there.
-struct RowPlace {
-  long long k = -1;
-  long long v = -1;
-};
-
-__device__ __forceinline__ RowPlace locate(const AttentionArgs& args, std::int64_t seq, std::int64_t kv_head,
-                                           std::int64_t position, std::int64_t end) {
-  if (position >= end) return {};
-  const DevicePlace at = place_of(args.kv, seq, position);
-  if (at.page < 0) return {};
-  return {at.page * args.k.strides[0] + at.slot * args.k.strides[1] + kv_head * args.k.strides[2],
-          at.page * args.v.strides[0] + at.slot * args.v.strides[1] + kv_head * args.v.strides[2]};
 }
 
 // Elements `from` to `from` + kSlice of the 64 rows of a unit as f32; zeros past the row's end `d` and for a position

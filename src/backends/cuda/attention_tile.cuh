@@ -5,7 +5,6 @@
 
 namespace conclave::cuda {
 
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 inline constexpr int kRowLanes = 4;  // lanes of a warp in products: 4 rows by 8 keys, or by 8 times four d
 inline constexpr int kColumnLanes = 8;
 
@@ -79,11 +78,6 @@ __device__ __forceinline__ void add_scores(const S& shape, const Shared<S>& shar
       }
     }
   }
-}
-
-// How many positions of a unit that starts at `begin` lie before `end`.
-__device__ __forceinline__ int seen_of(long long end, long long begin) {
-  return static_cast<int>(min(max(end - begin, 0LL), static_cast<long long>(kUnit)));
 }
 
 // Scores to weights: what the row's eight lanes have come to, and the unit's own.

@@ -174,7 +174,8 @@ CudaDevice::CudaDevice(const CudaOptions& options)
   target_ = {.device = options.device,
              .capability = options.path == "sm80" ? 80 : architecture,
              .multiprocessors = properties.multiProcessorCount,
-             .l2_bytes = properties.l2CacheSize};
+             .l2_bytes = properties.l2CacheSize,
+             .shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin)};
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 

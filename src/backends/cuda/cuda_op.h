@@ -18,6 +18,7 @@ struct Target {
   int capability = 0;  // 90 for sm_90
   int multiprocessors = 1;
   std::int64_t l2_bytes = 0;
+  std::int64_t shared_bytes = 48 * 1024;  // of a block, at most
 };
 
 struct CudaRun {

@@ -1,4 +1,4 @@
-// The matrix instructions and copies that kernels use: sm_80 and later.
+// The instructions that C++ has no name for: matrices, copies, powers. sm_80 and later.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,32 @@ __device__ __forceinline__ void mma_f16_k16(float* c, const unsigned* a, unsigne
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0F));
 }
 
+// c += a b: the same, on top of what c holds.
+__device__ __forceinline__ void add_mma_f16_k16(float* c, const unsigned* a, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 2^x, off by at most 2^-22 of itself; 0 below 2^-126.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 __device__ __forceinline__ unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 // Four tiles of eight rows of 16 bytes; lane l names a row of tile l / 8 and gets bytes 4(l % 4) of row l / 4 of each.
 __device__ __forceinline__ void load_tiles(unsigned* to, const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row)));
+}
+// The same with each tile turned: a lane gets rows 2(l % 4) and the next of column l / 4.
+__device__ __forceinline__ void load_tiles_turned(unsigned* to, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row)));
 }
@@ -53,6 +73,11 @@ __device__ __forceinline__ void copy_4(unsigned to, const void* from) {
 }
 __device__ __forceinline__ void copy_16(void* to, const void* from) {
   copy_16(shared_address(to), from);
+}
+// Zeros where it is not `there`; nothing is read then.
+__device__ __forceinline__ void copy_16_or_zeros(void* to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(there ? 16 : 0));
 }
 __device__ __forceinline__ void copy_4(void* to, const void* from) {
   copy_4(shared_address(to), from);

@@ -34,7 +34,7 @@ TEST(CudaAbsence, IsToldInOneLine) {
 
 void expect_every_case(const std::string& path) {
   CudaDevice device({.path = path});
-  for (const OpReport& report : run_suite(device, {.arithmetic = kInt8Arithmetic})) {
+  for (const OpReport& report : run_suite(device, {.arithmetic = kCudaArithmetic})) {
     EXPECT_EQ(report.failed, 0) << report.op << ": " << (report.failures.empty() ? "" : report.failures.front());
     EXPECT_GT(report.cases, 0) << report.op;
   }
@@ -122,6 +122,69 @@ TEST_F(CudaTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
           ASSERT_EQ(rows_of(got, name, 0, count, layer.d_model), rows_of(want, name, first, count, layer.d_model))
               << name << " of tokens " << first << " and " << count - 1 << " more";
         }
+      }
+    }
+  }
+}
+
+// Attention over two sequences of a cache with scattered pages: a long run of one, then tokens of both in turns. A value of
+// the longer one is NaN: tokens before it must not notice.
+Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int64_t n_kv_heads) {
+  constexpr std::int64_t kPage = 16;
+  constexpr std::int64_t kPages = 90;  // of a sequence
+  constexpr std::int32_t kRun = 150;
+  constexpr std::int32_t kFirst = 1150;
+  CaseBuilder b(7, Layout::dense);
+  std::vector<std::int32_t> pages(2 * kPages);
+  std::iota(pages.begin(), pages.end(), 0);
+  for (std::size_t i = pages.size(); i > 1; --i)
+    std::swap(pages[i - 1], pages[static_cast<std::size_t>(b.rng.integer(0, static_cast<std::int64_t>(i) - 1))]);
+  std::vector<float> values(static_cast<std::size_t>(2 * kPages * kPage * n_kv_heads * d));
+  for (float& v : values) v = static_cast<float>(b.rng.normal());
+  constexpr std::int32_t kSpoiled = kFirst + 77;
+  const std::int64_t row = pages[kSpoiled / kPage] * kPage + kSpoiled % kPage;
+  values[static_cast<std::size_t>(row * n_kv_heads * d)] = NAN;
+  pages[20] = -1;  // a page is missing
+  std::vector<std::int32_t> seqs;
+  std::vector<std::int32_t> positions;
+  for (std::int32_t i = 0; i < kRun; ++i) seqs.push_back(0), positions.push_back(kFirst + i);
+  for (std::int32_t i = 0; i < 30; ++i) seqs.push_back(i % 2), positions.push_back(40 * i);
+  const auto n = static_cast<std::int64_t>(seqs.size());
+  const Attention op{.q = b.values(DType::f32, {n, n_heads, d}, 3),
+                     .kv = {.k = b.weights(cache, {2 * kPages, kPage, n_kv_heads, d}),
+                            .v = b.floats(cache, {2 * kPages, kPage, n_kv_heads, d}, values),
+                            .pages = b.ints(DType::i32, {2, kPages}, pages)},
+                     .lengths = b.ints(DType::i32, {2}, {kFirst + kRun, 1000}),
+                     .seqs = b.ints(DType::i32, {n}, seqs),
+                     .positions = b.ints(DType::i32, {n}, positions),
+                     .scale = 0.3F,
+                     .out = b.output(DType::f32, {n, n_heads, d})};
+  return b.finish("attention", op);
+}
+
+TEST_F(CudaTest, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
+  struct Shape {
+    DType cache;
+    std::int64_t d, n_heads, n_kv_heads;
+  };
+  CudaDevice device;
+  for (const auto& [cache, d, n_heads, n_kv_heads] :
+       {Shape{DType::f16, 128, 32, 4}, Shape{DType::f16, 64, 4, 4}, Shape{DType::f16, 80, 20, 1},
+        Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}}) {
+    const Case whole = mixed_attention(cache, d, n_heads, n_kv_heads);
+    const auto& all = std::get<Attention>(whole.op);
+    const std::int64_t n_tokens = all.q.dim(0);
+    const std::int64_t width = n_heads * d;
+    const Outcome want = execute(whole, device);
+    for (const std::int64_t count : {1, 3, 16, 17, 64}) {
+      for (std::int64_t first = 0; first + count <= n_tokens; first += count == 1 ? 7 : count) {
+        Attention op = all;
+        for (Tensor* t : {&op.q, &op.seqs, &op.positions, &op.out}) *t = slice(*t, 0, first, count);
+        Case part = whole;
+        part.op = op;
+        ASSERT_EQ(without_payloads(rows_of(execute(part, device), "out", 0, count, width)),
+                  without_payloads(rows_of(want, "out", first, count, width)))
+            << d << " wide, tokens " << first << " and " << count - 1 << " more";
       }
     }
   }

@@ -139,6 +139,11 @@ KvShape random_kv(Rng& rng) {
   shape.out = random_float(rng);
   shape.strays = rng.chance(0.2);
   if (rng.chance(0.2)) shape.live = rng.integer(-1, 12);
+  if (rng.chance(0.2)) {  // what fast kernels are made for
+    shape.d_k = rng.integer(1, 16) * 16;
+    shape.d_v = rng.integer(1, 16) * 16;
+    shape.cache = DType::f16;
+  }
   return shape;
 }
 
@@ -165,6 +170,44 @@ std::vector<CaseSpec> attention_cases() {
     op.positions = b.ints(DType::i32, {2}, {std::numeric_limits<std::int32_t>::max(), 5});
     return Op(op);
   });
+  // Widths that have kernels of their own, over several units and more than one split of the context.
+  for (const auto& [d_k, d_v] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+           {64, 64}, {80, 80}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {16, 48}}) {
+    const KvShape shape{.lengths = {70, 600, 64},
+                        .fresh = {20, 3, 1},
+                        .n_heads = 4,
+                        .n_kv_heads = 2,
+                        .d_k = d_k,
+                        .d_v = d_v,
+                        .page_size = 16,
+                        .cache = DType::f16};
+    list.add(fmt::format("cache f16, {} and {} wide", d_k, d_v),
+             [=](CaseBuilder& b) { return attention_op(b, shape); });
+  }
+  list.add("cache f16, 20 heads of one", [](CaseBuilder& b) {
+    return attention_op(b, {.lengths = {66, 40},
+                            .fresh = {17, 2},
+                            .n_heads = 20,
+                            .d_k = 64,
+                            .d_v = 64,
+                            .page_size = 32,
+                            .cache = DType::f16,
+                            .out = DType::f16});
+  });
+  list.add("cache f16, strays", [](CaseBuilder& b) {
+    return attention_op(b, {.lengths = {200, 90, 30},
+                            .fresh = {40, 20, 10},
+                            .d_k = 64,
+                            .d_v = 64,
+                            .page_size = 8,
+                            .cache = DType::f16,
+                            .strays = true});
+  });
+  for (const double scale : {1e-30, 1e-3, 300.0, 1e5, 1e30}) {
+    list.add(fmt::format("cache f16, queries of {}", scale), [=](CaseBuilder& b) {
+      return attention_op(b, {.lengths = {90}, .fresh = {4}, .d_k = 64, .d_v = 64, .cache = DType::f16}, scale);
+    });
+  }
   list.add("even scores", [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 0); });
   return list.take();
 }

@@ -1,0 +1,280 @@
+// Attention on tensor cores: the steps that both kernels take, by a warp with a tile of 16 rows of queries. Lane l has
+// rows l / 4 and l / 4 + 8 of every product, columns 2(l % 4) and the next of each eight. attention_mma_plan.h has the
+// arithmetic.
+#pragma once
+
+#include "backends/cuda/attention_items.cuh"
+#include "backends/cuda/attention_mma_plan.h"
+#include "backends/cuda/mma.cuh"
+
+namespace conclave::cuda {
+
+inline constexpr unsigned kOnes = 0x3C003C00U;  // two of f16
+inline constexpr int kSteps = kUnit / 16;       // of positions
+
+// A tile has rows of `width` numbers in 16-byte pieces; the pieces of a row are swapped about so that the same piece of
+// eight neighbouring rows lies in different banks.
+template <int width>
+__device__ __forceinline__ int tile_piece(int row, int piece) {
+  return row * (width / 8) + (piece ^ (row & 7));
+}
+
+// Rows of queries on their way through a warp's registers: asked for together, then written one by one.
+template <int width, int n_rows>
+struct QueryRows {
+  float x[n_rows][width / 32];
+
+  __device__ static int d_of(int i) { return i / 2 * 64 + static_cast<int>(threadIdx.x) % kWarp * 2 + i % 2; }
+
+  // `row_at(i)`: where row i lies; null: there is none, and it is zeros.
+  template <class RowAt>
+  __device__ __forceinline__ void ask(const AttentionArgs& args, const RowAt& row_at) {
+    const int d_k = static_cast<int>(args.q.dims[2]);
+    const bool whole = args.q.type == DType::f32;
+#pragma unroll
+    for (int r = 0; r < n_rows; ++r) {
+      const std::byte* row = row_at(r);
+#pragma unroll
+      for (int i = 0; i < width / 32; ++i) {
+        x[r][i] = 0;
+        if (whole && row != nullptr && d_of(i) < d_k) x[r][i] = reinterpret_cast<const float*>(row)[d_of(i)];
+      }
+    }
+    if (whole) return;
+#pragma unroll
+    for (int r = 0; r < n_rows; ++r) {
+      const std::byte* row = row_at(r);
+#pragma unroll
+      for (int i = 0; i < width / 32; ++i) {
+        if (row != nullptr && d_of(i) < d_k) x[r][i] = load_float(args.q.type, row, d_of(i));
+      }
+    }
+  }
+  // Row r to row `at` of two tiles, high and low parts. Returns what scores are multiplied by.
+  __device__ __forceinline__ float write(const AttentionArgs& args, int r, int at, uint4* high, uint4* low) const {
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < width / 32; ++i) largest = fmaxf(largest, fabsf(x[r][i]));
+#pragma unroll
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+    }
+    // Exponents as f32 stores them: the largest gets 127 + 14. An infinity stays one, and its low part is NaN.
+    const unsigned grown = min(268U - (__float_as_uint(largest) >> 23U), 253U);
+    const float grow = __uint_as_float(grown << 23U);
+#pragma unroll
+    for (int i = 0; i < width / 32; i += 2) {
+      const float a = x[r][i] * grow;
+      const float b = x[r][i + 1] * grow;
+      const __half2 h = __floats2half2_rn(a, b);
+      const __half2 l = __floats2half2_rn(a - __low2float(h), b - __high2float(h));
+      const int word = tile_piece<width>(at, d_of(i) / 8) * 4 + d_of(i) % 8 / 2;
+      reinterpret_cast<__half2*>(high)[word] = h;
+      reinterpret_cast<__half2*>(low)[word] = l;
+    }
+    return args.scale * 0x1.715476p+0F * __uint_as_float((254U - grown) << 23U);
+  }
+};
+
+// A warp's tile of queries as the left operand.
+template <int width, bool kept>
+struct Queries {
+  unsigned high_[kept ? width / 16 : 1][4];
+  unsigned low_[kept ? width / 16 : 1][4];
+  const uint4* high_tile;
+  const uint4* low_tile;
+  int lane_at;
+
+  __device__ __forceinline__ Queries(const uint4* high, const uint4* low) : high_tile(high), low_tile(low) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    lane_at = tile_piece<width>(lane % 16, lane / 16);
+    if constexpr (kept) {
+#pragma unroll
+      for (int step = 0; step < width / 16; ++step) {
+        load_tiles(high_[step], high + (lane_at ^ (2 * step)));
+        load_tiles(low_[step], low + (lane_at ^ (2 * step)));
+      }
+    }
+  }
+  // 16 elements of d.
+  __device__ __forceinline__ void get(int step, unsigned (&high)[4], unsigned (&low)[4]) const {
+    if constexpr (kept) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) high[i] = high_[step][i], low[i] = low_[step][i];
+    } else {
+      load_tiles(high, high_tile + (lane_at ^ (2 * step)));
+      load_tiles(low, low_tile + (lane_at ^ (2 * step)));
+    }
+  }
+};
+
+// q . k for `chunks` times 16 positions, before the factor.
+template <int chunks, int width, bool kept>
+__device__ __forceinline__ void score(const Queries<width, kept>& queries, const uint4* keys, float (*scores)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane_at = tile_piece<width>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  float high[2 * chunks][4] = {};
+  float low[2 * chunks][4] = {};
+#pragma unroll(kept ? width / 16 : 4)
+  for (int step = 0; step < width / 16; ++step) {
+    unsigned q_high[4];
+    unsigned q_low[4];
+    queries.get(step, q_high, q_low);
+#pragma unroll
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      unsigned k[4];
+      load_tiles(k, keys + chunk * 2 * width + (lane_at ^ (2 * step)));
+      add_mma_f16_k16(high[2 * chunk], q_high, k[0], k[1]);
+      add_mma_f16_k16(high[2 * chunk + 1], q_high, k[2], k[3]);
+      add_mma_f16_k16(low[2 * chunk], q_low, k[0], k[1]);
+      add_mma_f16_k16(low[2 * chunk + 1], q_low, k[2], k[3]);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < 2 * chunks; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[t][i] = high[t][i] + low[t][i];
+  }
+}
+
+// The positions of a unit that a row sees: bit j for the jth.
+__device__ __forceinline__ unsigned long long seen_bits(unsigned long long there, int seen) {
+  return seen >= kUnit ? there : there & ((1ULL << seen) - 1);
+}
+
+// Scores of a unit to weights, as the left operand of the product with values. `bits`: what the lane's two rows see,
+// looked at if `ragged`; else they see everything. `max`: -infinity where a row sees nothing.
+template <bool ragged>
+__device__ __forceinline__ void soften(float (&scores)[2 * kSteps][4], const float (&factors)[2],
+                                       const unsigned long long (&bits)[2], float (&max)[2], unsigned (&p)[kSteps][4]) {
+  const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const unsigned long long own = bits[r] >> first;
+    max[r] = -INFINITY;
+#pragma unroll
+    for (int t = 0; t < 2 * kSteps; ++t) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& y = scores[t][2 * r + i];
+        y = y * factors[r];
+        if (ragged && (own >> (8 * t + i) & 1U) == 0) y = -INFINITY;
+        max[r] = fmaxf(max[r], y);
+      }
+    }
+    max[r] = fmaxf(max[r], __shfl_xor_sync(kAllLanes, max[r], 1));
+    max[r] = fmaxf(max[r], __shfl_xor_sync(kAllLanes, max[r], 2));
+    const bool sees = !ragged || bits[r] != 0;
+    base[r] = fmaxf(max[r], -0x1.fffffep127F);  // never -infinity less -infinity
+    max[r] = sees ? base[r] : -INFINITY;
+  }
+#pragma unroll
+  for (int t = 0; t < 2 * kSteps; ++t) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const __half2 pair =
+          __floats2half2_rn(power_of_two(scores[t][2 * r] - base[r]), power_of_two(scores[t][2 * r + 1] - base[r]));
+      p[t / 2][t % 2 * 2 + r] = *reinterpret_cast<const unsigned*>(&pair);
+    }
+  }
+}
+
+// Sums of the weights of the lane's two rows.
+__device__ __forceinline__ void sum_weights(const unsigned (&p)[kSteps][4], float (&sum)[2]) {
+  float c[4] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) add_mma_f16_k16(c, p[step], kOnes, kOnes);
+  sum[0] = c[0];
+  sum[1] = c[2];
+}
+
+// Where a lane finds 16 positions of values, 16 elements of d from piece 0 on; piece n further is at ^ n.
+template <int width>
+__device__ __forceinline__ int value_at() {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  return tile_piece<width>(lane % 16, lane / 16);
+}
+
+// How what has been merged so far and what comes next are multiplied; `max` moves on. Not for a next that has seen
+// nothing.
+struct Factors {
+  float before;
+  float next;
+};
+__device__ __forceinline__ Factors merge_factors(float& max, float next) {
+  const float now = fmaxf(max, next);
+  const Factors factors{power_of_two(max - now), power_of_two(next - now)};
+  max = now;
+  return factors;
+}
+__device__ __forceinline__ float merged(const Factors& by, float before, float next) {
+  return fmaf(next, by.next, before * by.before);
+}
+
+// Where the result of a range of a row lies.
+__device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                                int row, std::int64_t range) {
+  return (rows.token(row) * args.q.dims[1] + rows.head(row)) * kept.n_ranges + range;
+}
+
+// All ranges of the rows, in ascending order.
+template <int width, int threads>
+__device__ __forceinline__ void merge_kept(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                           std::int64_t n_ranges) {
+  constexpr int kAhead = 16;  // ranges asked for at once
+  const int d_v = static_cast<int>(args.out.dims[2]);
+  for (int n = static_cast<int>(threadIdx.x); n < rows.n * width / 4; n += threads) {
+    const int row = n / (width / 4);
+    const int d = n % (width / 4) * 4;
+    if (d >= d_v) continue;
+    const std::int64_t at = kept_at(args, kept, rows, row, 0);
+    float max = -INFINITY;
+    float sum = 0;
+    float4 acc{0, 0, 0, 0};
+    for (std::int64_t range = 0; range < n_ranges; range += kAhead) {
+      float4 next[kAhead];
+      float2 sums[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        next[i] = {0, 0, 0, 0};
+        sums[i] = {-INFINITY, 0};
+        if (range + i >= n_ranges) continue;
+        next[i] = __ldcg(reinterpret_cast<const float4*>(kept.acc + (at + range + i) * d_v + d));
+        sums[i] = __ldcg(reinterpret_cast<const float2*>(kept.sums + (at + range + i) * 2));
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (sums[i].x == -INFINITY) continue;
+        const Factors by = merge_factors(max, sums[i].x);
+        sum = merged(by, sum, sums[i].y);
+        acc = {merged(by, acc.x, next[i].x), merged(by, acc.y, next[i].y), merged(by, acc.z, next[i].z),
+               merged(by, acc.w, next[i].w)};
+      }
+    }
+    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
+    const float values[4] = {acc.x, acc.y, acc.z, acc.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : values[i] / sum);
+    }
+  }
+}
+
+// The block's ranges lie in scratch. The last of the `n_blocks` that have some merges them all; the order in which they
+// are done decides nothing else. Every thread of the block comes here.
+template <int width, int threads>
+__device__ __forceinline__ void merge_if_last(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
+                                              std::int64_t n_blocks, std::int64_t n_ranges, int& last) {
+  __threadfence();
+  __syncthreads();
+  std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head;
+  if (threadIdx.x == 0) last = atomicAdd(ticket, 1) + 1 == n_blocks ? 1 : 0;
+  __syncthreads();
+  if (last == 0) return;
+  __threadfence();
+  merge_kept<width, threads>(args, kept, rows, n_ranges);
+  if (threadIdx.x == 0) *ticket = 0;
+}
+
+}  // namespace conclave::cuda
