@@ -1,0 +1,161 @@
+#include "backends/cuda/fusion.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backends/cuda/cuda_device.h"
+#include "ops/profile.h"
+#include "quant/codec.h"
+#include "support/rng.h"
+
+namespace conclave::test {
+namespace {
+
+// A token's way from a normed row to the cache and to the next norm, at a size of its own: what the runner records.
+struct Block {
+  static constexpr std::int64_t kModel = 2048;
+  static constexpr std::int64_t kHeads = 5;
+  static constexpr std::int64_t kKvHeads = 2;
+  static constexpr std::int64_t kPages = 6;
+  static constexpr std::int64_t kPage = 4;
+
+  CudaDevice& device;
+  std::int64_t d_head = 64;
+  bool norms = true;
+  DType cache = DType::f16;
+  RopeStyle style = RopeStyle::neox;
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<std::vector<std::byte>> contents;  // of the buffers, before a run
+  Rng rng{5};
+
+  Tensor put(DType type, const std::vector<std::int64_t>& dims, std::vector<std::byte> bytes) {
+    buffers.push_back(device.allocate(dense_bytes(type, dims)));
+    contents.push_back(std::move(bytes));
+    return dense(*buffers.back(), 0, type, dims);
+  }
+  Tensor values(const std::vector<std::int64_t>& dims) {
+    std::vector<float> v(static_cast<std::size_t>(dense_bytes(DType::f32, dims) / 4));
+    for (float& x : v) x = static_cast<float>(rng.normal());
+    const auto bytes = std::as_bytes(std::span(v));
+    return put(DType::f32, dims, {bytes.begin(), bytes.end()});
+  }
+  Tensor ints(const std::vector<std::int64_t>& dims, const std::vector<std::int32_t>& v) {
+    const auto bytes = std::as_bytes(std::span(v));
+    return put(DType::i32, dims, {bytes.begin(), bytes.end()});
+  }
+  Tensor blank(DType type, const std::vector<std::int64_t>& dims) {
+    return put(type, dims, std::vector<std::byte>(static_cast<std::size_t>(dense_bytes(type, dims))));
+  }
+  Tensor weights(DType type, std::int64_t n) {
+    std::vector<float> v(static_cast<std::size_t>(n * kModel));
+    for (float& x : v) x = static_cast<float>(rng.normal());
+    std::vector<std::byte> encoded(static_cast<std::size_t>(dense_bytes(type, std::vector<std::int64_t>{n, kModel})));
+    encode(type, v, encoded);
+    const Tensor stored = put(type, {n, kModel}, encoded);
+    device.upload(*buffers.back(), 0, encoded);
+    return device.prepare(std::span(&stored, 1))[0];
+  }
+
+  Program record(std::int64_t n_tokens, std::int32_t live) {
+    Program p;
+    const Tensor x = values({n_tokens, kModel});
+    const Tensor residual = values({n_tokens, kModel});
+    const Tensor alive = ints({1}, {live});
+    const Tensor q = blank(DType::f32, {n_tokens, kHeads * d_head});
+    const Tensor k = blank(DType::f32, {n_tokens, kKvHeads * d_head});
+    const Tensor v = blank(DType::f32, {n_tokens, kKvHeads * d_head});
+    p.matmul({.x = x, .w = weights(DType::q4_k, kHeads * d_head), .live = alive, .out = q});
+    p.matmul({.x = x,
+              .w = weights(DType::q4_k, kKvHeads * d_head),
+              .bias = values({kKvHeads * d_head}),
+              .live = alive,
+              .out = k});
+    p.matmul({.x = x, .w = weights(DType::q6_k, kKvHeads * d_head), .live = alive, .out = v});
+    const auto heads = [&](const Tensor& t) {
+      return dense(*t.buffer, 0, DType::f32, {n_tokens, t.dim(1) / d_head, d_head});
+    };
+    if (norms) {
+      p.rms_norm({.x = heads(q), .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = heads(q)});
+      p.rms_norm({.x = heads(k), .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = heads(k)});
+    }
+    // Two tokens of one place where there are three: the later one stands.
+    std::vector<std::int32_t> at;
+    std::vector<std::int32_t> seqs;
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      at.push_back(static_cast<std::int32_t>(t % 2 == 0 ? 3 : 7 + t));
+      seqs.push_back(static_cast<std::int32_t>(t / 3 % 2));
+    }
+    const Tensor positions = ints({n_tokens}, at);
+    for (const Tensor& t : {q, k}) {
+      p.rope({.x = heads(t),
+              .positions = positions,
+              .live = alive,
+              .n_rot = d_head,
+              .style = style,
+              .base = 10000.0F,
+              .out = heads(t)});
+    }
+    p.kv_write({.k = heads(k),
+                .v = heads(v),
+                .seqs = ints({n_tokens}, seqs),
+                .positions = positions,
+                .live = alive,
+                .kv = {.k = blank(cache, {kPages, kPage, kKvHeads, d_head}),
+                       .v = blank(cache, {kPages, kPage, kKvHeads, d_head}),
+                       .pages = ints({2, 3}, {5, 3, 1, 0, 2, 4})}});
+    p.add({.a = residual, .b = x, .live = alive, .out = residual});
+    p.rms_norm({.x = residual,
+                .weight = values({kModel}),
+                .live = alive,
+                .eps = 1e-6F,
+                .out = blank(DType::f32, {n_tokens, kModel})});
+    return p;
+  }
+
+  void reset() {
+    for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
+  }
+  std::vector<std::vector<std::byte>> state() {
+    std::vector<std::vector<std::byte>> now = contents;
+    for (std::size_t i = 0; i < buffers.size(); ++i) device.download(*buffers[i], 0, now[i]);
+    return now;
+  }
+};
+
+TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t n_tokens;
+    std::int32_t live;
+    std::int64_t d_head;
+    bool norms;
+    DType cache;
+    RopeStyle style;
+    std::size_t fused;
+  };
+  for (const Kind& kind :
+       {Kind{1, 1, 64, true, DType::f16, RopeStyle::neox, 3}, Kind{4, 3, 64, true, DType::q8_0, RopeStyle::neox, 3},
+        Kind{3, 3, 128, false, DType::bf16, RopeStyle::interleaved, 3},
+        Kind{4, 4, 256, true, DType::f32, RopeStyle::interleaved, 3},
+        Kind{9, 8, 64, true, DType::f16, RopeStyle::neox, 2}}) {  // too many rows for products
+    Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .cache = kind.cache, .style = kind.style};
+    const Program program = block.record(kind.n_tokens, kind.live);
+    EXPECT_EQ(cuda::fuse(program.ops()).size(), kind.fused) << kind.n_tokens << " tokens";
+    const auto executable = device.compile(program, {});
+    Profile profile([](const std::string&) {});
+    block.reset();
+    executable->run(&profile);
+    const auto one_by_one = block.state();
+    for (const char* how : {"eager", "graph", "graph again"}) {
+      block.reset();
+      executable->run();
+      EXPECT_TRUE(block.state() == one_by_one) << how << ", " << kind.n_tokens << " tokens";
+    }
+    EXPECT_FALSE(one_by_one == block.contents);
+  }
+}
+
+}  // namespace
+}  // namespace conclave::test
