@@ -1,6 +1,6 @@
-#include "backends/cuda/combine_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/moe_ffn.h"
 #include "ops/moe_combine_residual_norm.h"
 
 namespace conclave::cuda {
@@ -33,10 +33,15 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidual& op, const Target&
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidualNorm& op, const Target&) {
+  return make_combine_norm(op, {});
+}
+
+std::unique_ptr<CudaOp> make_combine_norm(const MoeCombineResidualNorm& op, const BankOut& bank) {
   CombineArgs args = args_of(op.from, CombineInto::residual_norm, op.residual);
   args.norm_weight = view_of(op.next.weight);
   args.normed = view_of(op.next.out);
   args.eps = op.next.eps;
+  args.bank = bank;
   return combine(args, op.kName, op.from);
 }
 

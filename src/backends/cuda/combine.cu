@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __gr
         const std::int64_t i = first + p * step;
         norm_run(kept[p], weight[p], scale, kept[p]);
         if (i < d) store_run<kVector>(args.normed.type, normed, i, d, kept[p]);
+        if (kVector && args.bank.q != nullptr && i < d) put_in_bank(args.bank, token, i, d, kept[p]);
       }
     } else {
       for (std::int64_t i = first; i < d; i += step) {

@@ -20,6 +20,7 @@ struct CombineArgs {
   View norm_weight;  // [d], with the norm
   View normed;       // [n_tokens, d]
   float eps = 0;
+  BankOut bank;  // of the normed rows
 };
 
 inline constexpr int kCombineThreads = 128;  // without the norm

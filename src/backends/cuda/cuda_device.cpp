@@ -68,7 +68,9 @@ class CudaExecutable final : public Executable {
         fail(ErrorCode::unsupported, "{}: {}", op_name(op), ready_.back()->capture_refusal());
       }
     }
-    fused_ = cuda::fuse(ops_);
+    bank_ = CudaBuffer::make(device.target().device, cuda::kBankBytes, device.stream());
+    fused_ = cuda::fuse(ops_, device.target(), bank_->data());
+    for (const cuda::FusedOps& fused : fused_) scratch = std::max(scratch, fused.op->scratch_bytes());
     scratch_ = CudaBuffer::make(device.target().device, scratch, device.stream());
     if (capture) make_graph();
   }
@@ -152,6 +154,7 @@ class CudaExecutable final : public Executable {
   std::vector<std::unique_ptr<cuda::CudaOp>> ready_;
   std::vector<cuda::FusedOps> fused_;  // what stands for several of them
   std::shared_ptr<CudaBuffer> scratch_;
+  std::shared_ptr<CudaBuffer> bank_;  // what fused ops hand over
   bool capturable_ = true;
   bool ran_ = false;
   cudaGraphExec_t graph_ = nullptr;

@@ -6,6 +6,7 @@
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/rope.h"
 
@@ -21,22 +22,44 @@ const T* at(Ops ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
 }
 
-Found three_products(Ops ops, std::size_t first) {
+// Products of one row at a time, alone or three of the same rows. `bank`: where the rows are int8 already.
+struct Products {
   OneRowsArgs args;
-  const Matmul* before = nullptr;
+  std::size_t count = 0;
+  const Tensor* x = nullptr;
+};
+std::optional<Products> products(Ops ops, std::size_t first) {
+  Products found;
   for (std::size_t i = 0; i < kSideBySide; ++i) {
     const auto* op = at<Matmul>(ops, first + i);
-    if (op == nullptr) return std::nullopt;
-    const auto one = one_row_of(*op);
-    if (!one || !goes_side_by_side(*one)) return std::nullopt;
-    // None may write what another reads: they run at once.
-    if (before != nullptr && (op->x != before->x || op->live != before->live)) return std::nullopt;
-    if (op->out.buffer == op->x.buffer && byte_range(op->out).overlaps(byte_range(op->x))) return std::nullopt;
-    args.of[i] = *one;
-    before = op;
+    const auto one = op != nullptr ? one_row_of(*op) : std::nullopt;
+    if (!one) break;
+    if (i > 0) {
+      const auto* before = at<Matmul>(ops, first);
+      // None may write what another reads: they run at once.
+      if (op->x != before->x || op->live != before->live || !goes_side_by_side(*one) ||
+          !goes_side_by_side(found.args.of[0])) {
+        break;
+      }
+    }
+    if (op->out.buffer == op->x.buffer && byte_range(op->out).overlaps(byte_range(op->x))) break;
+    found.args.of[i] = *one;
+    found.count = i + 1;
+    found.x = &op->x;
   }
-  return FusedOps{first, kSideBySide,
-                  launch_op(launch_one_rows, args, "matmul, three of " + shape_text(before->x.shape()))};
+  if (found.count == 0) return std::nullopt;
+  if (found.count < kSideBySide) found.count = 1;
+  return found;
+}
+
+FusedOps make_products(Products found, std::size_t first, const BankOut& bank) {
+  for (std::size_t i = 0; i < found.count; ++i) {
+    found.args.of[i].q = bank.q;
+    found.args.of[i].scale = bank.scale;
+  }
+  const std::string what = "matmul of " + shape_text(found.x->shape());
+  if (found.count == 1) return {first, 1, launch_op(launch_one_row, found.args.of[0], what)};
+  return {first, kSideBySide, launch_op(launch_one_rows, found.args, what)};
 }
 
 // Rows of heads that a warp takes as vectors.
@@ -82,30 +105,76 @@ Found head_rows(Ops ops, std::size_t first) {
   return FusedOps{first, i + 3 - first, launch_op(launch_head_rows, args, "heads " + shape_text(q->x.shape()))};
 }
 
-Found sum_and_norm(Ops ops, std::size_t first) {
+// A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.
+Found norm(Ops ops, std::size_t first, const BankOut& bank) {
   const auto* add = at<Add>(ops, first);
-  const auto* norm = at<RmsNorm>(ops, first + 1);
-  if (add == nullptr || norm == nullptr || add->out != add->a || norm->x != add->out || add->b.rank != 2 ||
-      norm->live != add->live || norm->x.rank != 2 || row_passes(norm->x.dim(1)) > kKeptPasses) {
-    return std::nullopt;
+  const auto* norm = at<RmsNorm>(ops, add != nullptr ? first + 1 : first);
+  if (norm == nullptr || norm->x.rank != 2 || row_passes(norm->x.dim(1)) > kKeptPasses) return std::nullopt;
+  RmsNormArgs args{.x = view_of(norm->x),
+                   .weight = view_of(norm->weight),
+                   .out = view_of(norm->out),
+                   .live = ints_of(norm->live),
+                   .eps = norm->eps,
+                   .bank = bank};
+  if (add != nullptr) {
+    if (add->out != add->a || norm->x != add->out || add->b.rank != 2 || norm->live != add->live) return std::nullopt;
+    args.add = view_of(add->b);
   }
-  const RmsNormArgs args{.x = view_of(norm->x),
-                         .add = view_of(add->b),
-                         .weight = view_of(norm->weight),
-                         .out = view_of(norm->out),
-                         .live = ints_of(norm->live),
-                         .eps = norm->eps};
-  return FusedOps{first, 2, launch_op(launch_rms_norm, args, "add, rms_norm " + shape_text(norm->x.shape()))};
+  const bool vectors =
+      takes_vectors(args.x) && takes_vectors(args.add) && takes_vectors(args.weight) && takes_vectors(args.out);
+  if (bank.q != nullptr && !vectors) return std::nullopt;
+  return FusedOps{first, add != nullptr ? 2U : 1U,
+                  launch_op(launch_rms_norm, args, "rms_norm " + shape_text(norm->x.shape()))};
+}
+
+Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank) {
+  const auto* op = at<MoeFfn>(ops, first);
+  if (op == nullptr || !op->next.weight.defined() || row_passes(op->x.dim(1)) > kKeptPasses) return std::nullopt;
+  const Tensor& shared = op->shared_out;
+  for (const Tensor* t : {&op->expert_out, &op->residual, &op->next.weight, &op->next.out, &shared}) {
+    if (t->defined() && !takes_vectors(view_of(*t))) return std::nullopt;
+  }
+  return FusedOps{first, 1, make_ffn(*op, target, bank)};
+}
+
+// What op `i` norms, the last of the ops that go with it.
+const Tensor* normed(const Op& op) {
+  if (const auto* norm = std::get_if<RmsNorm>(&op)) return &norm->out;
+  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return &ffn->next.out;
+  return nullptr;
+}
+
+bool can_be_banked(const Tensor& t) {
+  return t.rank == 2 && t.dtype == DType::f32 && t.dim(0) <= kOneRows && t.dim(1) % kChunk == 0 &&
+         t.dim(1) <= kOneChunks * kChunk;
 }
 
 }  // namespace
 
-std::vector<FusedOps> fuse(Ops ops) {
+std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes) {
+  const BankOut bank{reinterpret_cast<std::int8_t*>(bank_bytes),
+                     reinterpret_cast<float*>(bank_bytes + kOneRows * kOneChunks * kChunk)};
   std::vector<FusedOps> fused;
   for (std::size_t i = 0; i < ops.size();) {
-    Found found = three_products(ops, i);
-    if (!found) found = head_rows(ops, i);
-    if (!found) found = sum_and_norm(ops, i);
+    // A norm, and the products of what it gives.
+    const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
+    const Tensor* rows = last < ops.size() ? normed(ops[last]) : nullptr;
+    const auto after = rows != nullptr && can_be_banked(*rows) ? products(ops, last + 1) : std::nullopt;
+    if (after && *after->x == *rows) {
+      Found before = norm(ops, i, bank);
+      if (!before) before = ffn(ops, i, target, bank);
+      if (before) {
+        fused.push_back(std::move(*before));
+        fused.push_back(make_products(*after, last + 1, bank));
+        i = last + 1 + after->count;
+        continue;
+      }
+    }
+    Found found = head_rows(ops, i);
+    if (!found && std::holds_alternative<Add>(ops[i])) found = norm(ops, i, {});
+    if (!found) {
+      if (const auto some = products(ops, i); some && some->count == kSideBySide) found = make_products(*some, i, {});
+    }
     i += found ? found->count : 1;
     if (found) fused.push_back(std::move(*found));
   }

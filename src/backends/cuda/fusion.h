@@ -4,7 +4,8 @@
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of the heads of few tokens
 //   add, rms_norm                                       of the sum
 //
-// Every op still writes what it says it writes. Host code alone.
+// and ops that take over work of the next one: a norm whose rows the next products want leaves them as int8, too. Every op
+// still writes what it says it writes. Host code alone.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/one_row_plan.h"
 
 namespace conclave::cuda {
 
@@ -21,7 +23,10 @@ struct FusedOps {
   std::unique_ptr<CudaOp> op;
 };
 
-// In ascending order; ops that are in none go by themselves.
-std::vector<FusedOps> fuse(std::span<const Op> ops);
+// Device memory that fused ops hand rows over in.
+inline constexpr std::int64_t kBankBytes = kOneRows * kOneChunks * (kChunk + 4);
+
+// In ascending order; ops that are in none go by themselves. `bank`: kBankBytes, aligned to 16.
+std::vector<FusedOps> fuse(std::span<const Op> ops, const Target& target, std::byte* bank);
 
 }  // namespace conclave::cuda

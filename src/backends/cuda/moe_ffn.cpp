@@ -1,4 +1,7 @@
+#include "backends/cuda/moe_ffn.h"
+
 #include <algorithm>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -11,7 +14,7 @@ namespace {
 // One op after another: what moe_ffn means.
 class FfnSequence final : public CudaOp {
  public:
-  FfnSequence(const MoeFfn& op, const Target& target) {
+  FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank) {
     const MoeFfnSequence sequence = sequence_of(op);
     const bool pairs = goes_by_pairs(op);
     if (pairs) {
@@ -26,7 +29,11 @@ class FfnSequence final : public CudaOp {
     std::visit(
         [&](auto combine) {
           if (pairs) combine.from = by_pairs(combine.from, op);
-          add(make_cuda_op(combine, target));
+          if constexpr (std::is_same_v<decltype(combine), MoeCombineResidualNorm>) {
+            add(make_combine_norm(combine, bank));
+          } else {
+            add(make_cuda_op(combine, target));
+          }
         },
         sequence.combine);
   }
@@ -48,8 +55,12 @@ class FfnSequence final : public CudaOp {
 
 }  // namespace
 
+std::unique_ptr<CudaOp> make_ffn(const MoeFfn& op, const Target& target, const BankOut& bank) {
+  return std::make_unique<FfnSequence>(op, target, bank);
+}
+
 std::unique_ptr<CudaOp> make_cuda_op(const MoeFfn& op, const Target& target) {
-  return std::make_unique<FfnSequence>(op, target);
+  return make_ffn(op, target, {});
 }
 
 }  // namespace conclave::cuda

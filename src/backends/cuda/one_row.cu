@@ -115,14 +115,22 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   if (args.live != nullptr && row_at >= *args.live * args.top_k) return;
   const int from = row_at / args.x_step;
   if (args.q == nullptr) {
-#pragma unroll 1
-    for (int c = warp; c < chunks; c += kOneWarps) {
-      float v[8];
-      load_chunk(DType::f32, reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), c,
-                 std::int64_t{chunks} * kChunk, lane, v);
-      const QuantizedLane q = quantize_lane(v);
-      reinterpret_cast<int2*>(made + c * kChunk)[lane] = make_int2(q.low, q.high);
-      if (lane == 0) made_scale[c] = q.scale;
+    // All of a warp's chunks are asked for together.
+    constexpr int kEach = kHalves * kPassUnits / kOneWarps;
+    const auto* x = reinterpret_cast<const std::byte*>(args.x + from * args.x_stride);
+    float v[kEach][8];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      load_chunk(DType::f32, x, min(warp + i * kOneWarps, chunks - 1), std::int64_t{chunks} * kChunk, lane, v[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int c = warp + i * kOneWarps;
+      const QuantizedLane made_lane = quantize_lane(v[i]);
+      if (c < chunks) {
+        reinterpret_cast<int2*>(made + c * kChunk)[lane] = make_int2(made_lane.low, made_lane.high);
+        if (lane == 0) made_scale[c] = made_lane.scale;
+      }
     }
     __syncthreads();
   }

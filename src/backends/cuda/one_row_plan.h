@@ -45,8 +45,8 @@ inline constexpr int kPassUnits = 8;  // superblocks of a pass
 inline constexpr int kOneChunks = 2 * kPassUnits;
 inline constexpr int kOnePasses = 8;  // of a warp, at most
 inline constexpr int kOneTerms = kOnePasses * kPassUnits;
-inline constexpr std::int64_t kOneWanted = 132 * 16;  // warps that a large GPU is glad of
-inline constexpr std::int64_t kOnePairs = 64;         // beyond them weights are worth sharing
+inline constexpr std::int64_t kOneWanted = 132 * 8;  // warps that a large GPU is glad of
+inline constexpr std::int64_t kOnePairs = 64;        // beyond them weights are worth sharing
 inline constexpr std::int64_t kOneRows = 4;
 
 // How a row's columns are dealt out.
@@ -71,8 +71,8 @@ constexpr OneRowCut one_row_cut(std::int64_t rows, std::int64_t n, std::int64_t 
   }
   return cut;
 }
-static_assert(one_row_cut(8, 768, 8, true).columns == 2 && one_row_cut(8, 768, 8, true).parts == 96);
-static_assert(one_row_cut(8, 2048, 3, false).columns == 4 && one_row_cut(8, 2048, 3, false).passes == 2);
+static_assert(one_row_cut(8, 768, 8, true).columns == 4 && one_row_cut(8, 768, 8, true).parts == 48);
+static_assert(one_row_cut(8, 2048, 3, false).columns == 8 && one_row_cut(8, 2048, 3, false).passes == 4);
 static_assert(one_row_cut(1, 2048, 16, false).passes == 2 && one_row_cut(1, 2048, 16, false).columns == 1);
 
 // Three products of the same rows: queries, keys and values. Each q4_k or q6_k, and no longer than a pass.

@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const __grid_c
         const std::int64_t i = first + p * step;
         norm_run(kept[p], weight[p], scale, kept[p]);
         if (i < d) store_run<kVector>(args.out.type, out, i, d, kept[p]);
+        if (kVector && args.bank.q != nullptr && i < d) put_in_bank(args.bank, r, i, d, kept[p]);
       }
     } else {
       const NormScale scale = norm_scale(d, args.eps, [&](float factor) {

@@ -13,6 +13,7 @@ struct RmsNormArgs {
   View out;
   const std::int32_t* live = nullptr;
   float eps = 0;
+  BankOut bank;  // of rows of rank 2, of up to kKeptPasses passes
 };
 
 inline constexpr int kWarpRowsPerBlock = 4;

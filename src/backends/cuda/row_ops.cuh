@@ -6,6 +6,7 @@
 
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/element.cuh"
+#include "backends/cuda/quantize.cuh"
 #include "backends/cuda/row_plan.h"
 
 namespace conclave::cuda {
@@ -165,6 +166,14 @@ __device__ __forceinline__ NormScale norm_scale(std::int64_t d, float eps, Squar
 __device__ __forceinline__ void norm_run(const Run& x, const Run& weight, NormScale scale, Run& out) {
 #pragma unroll
   for (int j = 0; j < kRunLength; ++j) out[j] = x[j] * scale.factor * scale.inverse * weight[j];
+}
+
+// Elements i .. i+7 of row r, of which a warp has a whole chunk, to the bank.
+__device__ __forceinline__ void put_in_bank(const BankOut& bank, std::int64_t r, std::int64_t i, std::int64_t d,
+                                            const Run& run) {
+  const QuantizedLane q = quantize_lane(run);
+  *reinterpret_cast<int2*>(bank.q + r * d + i) = make_int2(q.low, q.high);
+  if (threadIdx.x % kWarp == 0) bank.scale[(r * d + i) / 256] = q.scale;
 }
 
 // Quotient and remainder of numbers that are not negative: long division is slow, and mostly not needed.

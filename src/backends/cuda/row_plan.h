@@ -28,6 +28,12 @@ static_assert(row_threads(2048) == 256 && row_passes(2048) == 1);
 static_assert(row_threads(7168) == 448 && row_passes(7168) == 2);
 static_assert(row_threads(8192) == 512 && row_passes(8192) == kKeptPasses && row_passes(8193) == 3);
 
+// Where a norm also leaves its rows as int8, as RowBank has them: whole chunks of 256, f32, read as vectors.
+struct BankOut {
+  std::int8_t* q = nullptr;  // null: nowhere
+  float* scale = nullptr;
+};
+
 // Where every run is for itself: a thread each, counted over all rows.
 inline constexpr int kRunThreads = 128;
 constexpr LaunchPlan run_plan(std::int64_t n_rows, std::int64_t d) {
