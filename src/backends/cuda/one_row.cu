@@ -68,7 +68,7 @@ __device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const L
 struct OneRowShared {
   __align__(16) std::int8_t made[kOneChunks * kChunk];
   float made_scale[kOneChunks];
-  float2 terms[kOneWarps][kOneTerms];
+  float2 terms[kOneWarps][kOneTerms + kPassUnits];
 };
 
 // Block `block` of a product. kHalves: passes that a column takes.
@@ -85,35 +85,45 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   const int row_at = static_cast<int>(block / static_cast<unsigned>(cut.parts));
   const int part = static_cast<int>(block) - row_at * cut.parts;
   // The lane's column of a pass, and its superblock of a column's first pass; lanes past the pass's columns go along.
-  const int my_column = kHalves == 1 ? min(lane / 4 / chunks, cut.per_pass - 1) : 0;
-  const int my_chunk = kHalves == 1 ? lane / 4 % chunks : lane / 4;
+  const int per_pass = 1 << cut.pass_shift;
+  const int in_pass = kHalves == 1 ? lane / 4 * cut.by_chunks >> 8 : 0;  // lane / 4 / chunks
+  const int my_column = min(in_pass, per_pass - 1);
+  const int my_chunk = lane / 4 - in_pass * chunks;
   const int first = (part * kOneWarps + warp) * cut.columns;
   const bool gate_up = args.up != nullptr;
   const int passes = gate_up ? 2 * cut.passes : cut.passes;  // of gate, then of up
 
+  // Passes come in order. Past the last column it is the last again: computed and not used.
+  const int columns_left = args.n - 1 - first - my_column;
+  const std::byte* column = nullptr;
+  const auto begin_matrix = [&](const std::byte* matrix, std::int64_t stride) {
+    column = matrix + min(first + my_column, args.n - 1) * stride;
+  };
   int expert = 0;
-  // Past the last column it is the last again: computed and not used.
   const auto fetch = [&](int pass, QuarterUnit<type>& unit) {
-    const bool of_up = pass >= cut.passes;
-    const int at = of_up ? pass - cut.passes : pass;
-    const int column = min(first + (kHalves == 1 ? at * cut.per_pass + my_column : at / kHalves), args.n - 1);
-    const int c = kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1);
-    const std::byte* base = of_up ? args.up + expert * args.up_expert : args.w + expert * args.w_expert;
-    unit.load(base + column * (of_up ? args.up_column : args.w_column), c, t, chunks);
+    const int at = pass >= cut.passes ? pass - cut.passes : pass;
+    if (pass == cut.passes) {
+      begin_matrix(args.up + expert * args.up_expert, args.up_column);
+    } else if (at > 0 && at % kHalves == 0 && at / kHalves * per_pass <= columns_left) {
+      column += (pass >= cut.passes ? args.up_column : args.w_column) << cut.pass_shift;
+    }
+    unit.load(column, kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1), t, chunks);
   };
   QuarterUnit<type> even;
   QuarterUnit<type> odd;
   if (args.experts == nullptr) {
+    begin_matrix(args.w, args.w_column);
     fetch(0, even);
     begin();
   } else {
     begin();
     expert = args.experts[row_at];
     if (expert < 0 || expert >= args.n_experts) return;
+    begin_matrix(args.w + expert * args.w_expert, args.w_column);
     fetch(0, even);
   }
   if (args.live != nullptr && row_at >= *args.live * args.top_k) return;
-  const int from = row_at / args.x_step;
+  const int from = args.x_step == 1 ? row_at : row_at / args.x_step;
   if (args.q == nullptr) {
     // All of a warp's chunks are asked for together.
     constexpr int kEach = kHalves * kPassUnits / kOneWarps;
@@ -162,31 +172,32 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
 
   // Column `first` + lane; of gate and up, those of up a warp's columns on.
   const auto column_sum = [&](int at) {
-    const int pass = kHalves == 1 ? at / cut.per_pass : at * kHalves;
-    const float2* mine = terms[warp] + pass * kPassUnits + (kHalves == 1 ? (at - pass * cut.per_pass) * chunks : 0);
+    const int pass = kHalves == 1 ? at >> cut.pass_shift : at * kHalves;
+    const float2* mine =
+        terms[warp] + pass * kPassUnits + (at - (pass << cut.pass_shift)) * (kHalves == 1 ? chunks : 0);
     float y = 0.0F;
 #pragma unroll
     for (int c = 0; c < kHalves * kPassUnits; ++c) {
-      if (c >= chunks) break;
-      y = y + mine[c].x;
-      if constexpr (is_affine(type)) y = y - mine[c].y;
+      const float2 term = mine[c];  // past the last chunk: whatever lies there
+      const float sum = y + term.x;
+      y = c < chunks ? (is_affine(type) ? sum - term.y : sum) : y;
     }
     return y;
   };
-  const int column = first + lane;
-  if (lane >= cut.columns || column >= args.n) return;
+  const int my_out = first + lane;
+  if (lane >= cut.columns || my_out >= args.n) return;
   const auto sum_of = [&](int at, const std::byte* w, std::int64_t stride) {
     if (!plain) return column_sum(at);
     return plain_dot({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
-                      w + column * stride, type, type == DType::q6_k, std::int64_t{chunks} * kChunk});
+                      w + my_out * stride, type, type == DType::q6_k, std::int64_t{chunks} * kChunk});
   };
   float y = sum_of(lane, args.w + expert * args.w_expert, args.w_column);
   if (gate_up) {
     y = gated(args.act, y, sum_of(cut.columns + lane, args.up + expert * args.up_expert, args.up_column));
   } else if (args.bias != nullptr) {
-    y += args.bias[column];
+    y += args.bias[my_out];
   }
-  args.out[row_at * args.out_stride + column] = y;
+  args.out[row_at * args.out_stride + my_out] = y;
 }
 
 template <DType type, int kHalves>

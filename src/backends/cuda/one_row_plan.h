@@ -51,18 +51,20 @@ inline constexpr std::int64_t kOneRows = 4;
 
 // How a row's columns are dealt out.
 struct OneRowCut {
-  std::int32_t per_pass = 1;  // columns of a pass
-  std::int32_t passes = 1;    // of a warp; of gate and up, of each
-  std::int32_t columns = 1;   // of the output, of a warp
-  std::int32_t parts = 1;     // blocks
+  std::int32_t pass_shift = 0;  // columns of a pass: 1, 2, 4 or 8, as a power of two
+  std::int32_t by_chunks = 0;   // of up to a pass: u / chunks is u * by_chunks / 256, for u below 8
+  std::int32_t passes = 1;      // of a warp; of gate and up, of each
+  std::int32_t columns = 1;     // of the output, of a warp
+  std::int32_t parts = 1;       // blocks
 };
 // As many passes a warp as leave enough warps.
 constexpr OneRowCut one_row_cut(std::int64_t rows, std::int64_t n, std::int64_t chunks, bool gate_up) {
   OneRowCut cut;
   const int halves = chunks <= kPassUnits ? 1 : 2;
-  cut.per_pass = chunks <= kPassUnits ? kPassUnits / static_cast<int>(chunks) : 1;
+  cut.pass_shift = chunks == 1 ? 3 : chunks == 2 ? 2 : chunks <= 4 ? 1 : 0;
+  cut.by_chunks = static_cast<std::int32_t>(ceil_div(256, chunks));
   for (int passes = halves; passes <= (gate_up ? kOnePasses / 2 : kOnePasses); passes *= 2) {
-    const int columns = cut.per_pass * passes / halves;
+    const int columns = (passes << cut.pass_shift) / halves;
     const std::int64_t warps = rows * ceil_div(n, columns);
     if (columns > kWarp || (passes > halves && warps < kOneWanted)) break;
     cut.passes = passes;
