@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kBufferBytes = 256 * 1024;
 constexpr int kNameAttempts = 1000;
 
-[[noreturn]] void refuse(const std::string& shown, const char* action) {
+[[noreturn]] void cannot(const std::string& shown, const char* action) {
   fail(ErrorCode::io, "{}: cannot {}: {}", shown, action, std::strerror(errno));
 }
 
@@ -38,7 +38,7 @@ FileOutput::FileOutput(std::filesystem::path target)
   }
   if (fd_ < 0) {
     temporary_.clear();
-    refuse(shown_, "create");
+    cannot(shown_, "create");
   }
 }
 
@@ -73,7 +73,7 @@ void FileOutput::write_through(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) refuse(shown_, "write");
+    if (count < 0) cannot(shown_, "write");
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
@@ -84,12 +84,12 @@ void FileOutput::close() {
   buffer_ = {};
   // No fsync: the temporary name guards against failures of this program, and a model can be written again after a
   // power cut. Errors that a network file system kept back come out of close().
-  if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) refuse(shown_, "write");
+  if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) cannot(shown_, "write");
 }
 
 void FileOutput::commit() {
   close();
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) refuse(shown_, "give the finished file its name");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) cannot(shown_, "give the finished file its name");
   temporary_.clear();
 }
 

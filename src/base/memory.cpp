@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& path) {
+std::string whole_text(const fs::path& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -53,10 +53,10 @@ constexpr CgroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes"
 
 // What one cgroup leaves. "max" is no number: no limit.
 std::optional<std::int64_t> left_in(const fs::path& folder, const CgroupFiles& files) {
-  const auto limit = number_after(text_of(folder / files.limit), "");
-  const auto usage = number_after(text_of(folder / files.usage), "");
+  const auto limit = number_after(whole_text(folder / files.limit), "");
+  const auto usage = number_after(whole_text(folder / files.usage), "");
   if (!limit || !usage) return std::nullopt;
-  const std::int64_t cached = number_after(text_of(folder / "memory.stat"), files.file_cache).value_or(0);
+  const std::int64_t cached = number_after(whole_text(folder / "memory.stat"), files.file_cache).value_or(0);
   return std::max<std::int64_t>(*limit - std::max<std::int64_t>(*usage - cached, 0), 0);
 }
 
@@ -76,11 +76,11 @@ std::optional<std::int64_t> left_up_to_mount(const fs::path& mount, std::string_
 
 std::optional<std::int64_t> available_memory(const fs::path& root) {
   std::optional<std::int64_t> available;
-  if (const auto kib = number_after(text_of(root / "proc/meminfo"), "MemAvailable:")) {
+  if (const auto kib = number_after(whole_text(root / "proc/meminfo"), "MemAvailable:")) {
     available = std::min(*kib, std::numeric_limits<std::int64_t>::max() / 1024) * 1024;
   }
   const fs::path mounts = root / "sys/fs/cgroup";
-  std::istringstream cgroups(text_of(root / "proc/self/cgroup"));  // lines of number:controllers:path
+  std::istringstream cgroups(whole_text(root / "proc/self/cgroup"));  // lines of number:controllers:path
   for (std::string line; std::getline(cgroups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -97,7 +97,7 @@ std::optional<std::int64_t> available_memory(const fs::path& root) {
 }
 
 std::optional<ResidentMemory> resident_memory(const fs::path& root) {
-  const std::string status = text_of(root / "proc/self/status");
+  const std::string status = whole_text(root / "proc/self/status");
   const auto total = number_after(status, "VmRSS:");
   const auto own = number_after(status, "RssAnon:");
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 1024;

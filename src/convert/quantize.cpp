@@ -14,7 +14,7 @@ namespace conclave {
 namespace {
 
 constexpr std::string_view kFileType = "general.file_type";
-constexpr std::string_view kQuantizationVersion = "general.quantization_version";
+constexpr std::string_view kQuantizationVersionKey = "general.quantization_version";
 constexpr std::uint32_t kCurrentVersion = 2;
 
 // Every file of the set, so that none of them is written to.
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, gguf::Metadata>> keys_of(const gguf::File& fi
     }
   };
   set(kFileType, format.file_type);
-  set(kQuantizationVersion, kCurrentVersion);
+  set(kQuantizationVersionKey, kCurrentVersion);
   return keys;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // The palette.
 constexpr std::uint8_t kBackground = 0;
-constexpr std::uint8_t kUnused = 1;
+constexpr std::uint8_t kUnusedIndex = 1;
 constexpr std::uint8_t kMark = 3;
 constexpr Ink kInk = {0, 4, 5, 6, 7};
 constexpr Ink kMuted = {0, 8, 9, 10, 11};
@@ -127,7 +127,7 @@ void draw_cells(Picture& picture, const Layout& at, const RoutingTrace& trace, c
     for (int expert = 0; expert < trace.n_experts; ++expert) {
       const bool used = s.load[static_cast<std::size_t>(expert)] > 0;
       picture.fill(at.map_x + expert * at.cell_width, y, at.cell_width - line, at.cell_height - 1,
-                   used ? heat_colour(heat_position(s.relative(expert), stats)) : kUnused);
+                   used ? heat_colour(heat_position(s.relative(expert), stats)) : kUnusedIndex);
     }
     const int text_y = y + (at.cell_height - 1 - kTextHeight) / 2;
     draw_right(picture, at.map_x - kGap, text_y, fmt::format("{}", trace.layer_number(layer)), kInk);
@@ -168,7 +168,7 @@ void draw_axes(Picture& picture, const Layout& at, const RoutingTrace& trace) {
 void draw_legend(Picture& picture, const Layout& at, const RoutingStats& stats) {
   constexpr int kBar = 480;
   constexpr std::string_view kNever = "never used";
-  picture.fill(at.map_x, at.legend_y, kLegendHeight, kLegendHeight, kUnused);
+  picture.fill(at.map_x, at.legend_y, kLegendHeight, kLegendHeight, kUnusedIndex);
   draw_text(picture, at.map_x + kLegendHeight + 8, at.legend_y + 2, kNever, kInk);
   const int bar_x = at.map_x + kLegendHeight + 8 + text_pixels(kNever) + 3 * kGap;
   for (int i = 0; i < kBar; ++i) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostSingleRows = 40;  // above: two layers in each row
 constexpr std::string_view kShades = ".:-=+*#%@";
-constexpr Rgb kUnused = {48, 48, 56};
+constexpr Rgb kUnusedColour = {48, 48, 56};
 constexpr int kLabelColumns = 7;        // "   12  "
 constexpr int kNumberColumns = 2 + 31;  // what stands beside a row
 
@@ -70,7 +70,7 @@ std::optional<double> cell_load(const LayerStats& s, const Cells& cells, std::in
 
 Rgb cell_colour(const LayerStats& s, const RoutingStats& stats, const Cells& cells, std::int64_t cell) {
   const std::optional<double> load = cell_load(s, cells, cell);
-  return load ? ramp(heat_position(*load, stats), Ground::dark) : kUnused;
+  return load ? ramp(heat_position(*load, stats), Ground::dark) : kUnusedColour;
 }
 
 char shade(double position) {
@@ -129,7 +129,7 @@ std::string legend(const RoutingStats& stats, Colours colours) {
     out += fmt::format("' '   0 {} {:.1f} times an even share", kShades, stats.max_relative);
     return out;
   }
-  out += colour_code(kUnused, true, colours) + "  \x1b[0m   0 ";
+  out += colour_code(kUnusedColour, true, colours) + "  \x1b[0m   0 ";
   for (int i = 0; i < kSteps; ++i) {
     out += colour_code(ramp(static_cast<double>(i) / (kSteps - 1), Ground::dark), true, colours) + " ";
   }

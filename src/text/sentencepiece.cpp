@@ -8,7 +8,6 @@
 namespace conclave {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr TokenId kNoToken = -1;
 constexpr TokenId kMarkItself = -2;  // U+2581 in the text, not a space: never merged
 

@@ -14,6 +14,8 @@
 
 namespace conclave {
 
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in tokens
+
 class SentencePiece {
  public:
   // Keeps views of both, which must outlive this and stay where they are.

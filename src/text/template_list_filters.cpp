@@ -266,7 +266,7 @@ Value batch(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return runtime.list(std::move(rows));
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kListFilters[] = {
     {"length", length},
     {"count", length},
     {"first", first},
@@ -293,9 +293,9 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 FilterFunction find_list_filter(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedFilter& f) { return f.name == name; });
-  return found == std::end(kFilters) ? nullptr : found->function;
+  const auto* const found = std::find_if(std::begin(kListFilters), std::end(kListFilters),
+                                         [&](const NamedFilter& f) { return f.name == name; });
+  return found == std::end(kListFilters) ? nullptr : found->function;
 }
 
 Value call_filter(Runtime& runtime, const std::string& name, const Value& value, const Arguments& arguments) {

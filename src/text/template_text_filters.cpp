@@ -234,7 +234,7 @@ Value fallback(Runtime& runtime, const Value& value, const Arguments& arguments)
   return args[0] != nullptr ? *args[0] : runtime.text("");
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"trim", trim},
     {"upper", convert<upper_case>},
     {"lower", convert<lower_case>},
@@ -262,9 +262,9 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 FilterFunction find_text_filter(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedFilter& f) { return f.name == name; });
-  return found == std::end(kFilters) ? nullptr : found->function;
+  const auto* const found = std::find_if(std::begin(kTextFilters), std::end(kTextFilters),
+                                         [&](const NamedFilter& f) { return f.name == name; });
+  return found == std::end(kTextFilters) ? nullptr : found->function;
 }
 
 }  // namespace conclave::jinja

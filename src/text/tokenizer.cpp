@@ -17,8 +17,6 @@
 namespace conclave {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-
 std::string with_spaces(std::string_view token) {
   std::string text;
   for (std::size_t position = 0; position < token.size();) {

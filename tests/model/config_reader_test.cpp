@@ -14,8 +14,6 @@ namespace {
 using Strings = std::vector<std::string>;
 using U32s = std::vector<std::uint32_t>;
 
-const std::string kQ = "qwen3moe";
-
 ModelConfig config_of(const std::string& family, const Edit& edit) {
   ModelFixture model = tiny_model(family);
   edit(model);

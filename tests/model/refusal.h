@@ -13,6 +13,9 @@
 
 namespace conclave::testing {
 
+// The family of most faults.
+inline const std::string kQ = "qwen3moe";
+
 // The refusal of the model with this edit, or what happened instead.
 inline std::string refusal(const std::string& family, const Edit& edit) {
   ModelFixture model = tiny_model(family);

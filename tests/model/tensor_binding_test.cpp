@@ -8,8 +8,6 @@
 namespace conclave::testing {
 namespace {
 
-const std::string kQ = "qwen3moe";
-
 TEST(TensorBinding, BindsEveryTensorOfEveryFamily) {
   for (const std::string family : {"qwen3moe", "qwen2moe", "olmoe", "llama"}) {
     SCOPED_TRACE(family);

@@ -13,7 +13,7 @@ namespace {
 using Floats = std::vector<float>;
 
 // One token, one expert: residual (1, 2) + 2 * (1, 1) = (3, 4).
-MoeCombineResidualNorm example(Host& host) {
+MoeCombineResidualNorm norm_example(Host& host) {
   return {
       .from = {.rows = host.f32({1, 2}, {1, 1}), .weights = host.f32({1, 1}, {2}), .pair_row = host.i32({1, 1}, {0})},
       .residual = host.f32({1, 2}, {1, 2}),
@@ -22,7 +22,7 @@ MoeCombineResidualNorm example(Host& host) {
 
 TEST(MoeCombineResidualNorm, AddsToTheResidualAndNormsTheNewOne) {
   Host host;
-  const MoeCombineResidualNorm op = example(host);
+  const MoeCombineResidualNorm op = norm_example(host);
   run(op);
   EXPECT_EQ(floats_of(op.residual), (Floats{3, 4}));
   // The mean square is (9 + 16) / 2 = 12.5: 3 / sqrt(12.5) = 0.84852814, 10 * 4 / sqrt(12.5) = 11.313708.
@@ -32,7 +32,7 @@ TEST(MoeCombineResidualNorm, AddsToTheResidualAndNormsTheNewOne) {
 
 TEST(MoeCombineResidualNorm, AddsEpsToTheMeanSquare) {
   Host host;
-  MoeCombineResidualNorm op = example(host);
+  MoeCombineResidualNorm op = norm_example(host);
   op.next.eps = 12.5F;  // sqrt(25) = 5
   run(op);
   EXPECT_FLOAT_EQ(floats_of(op.next.out)[0], 0.6F);
@@ -41,7 +41,7 @@ TEST(MoeCombineResidualNorm, AddsEpsToTheMeanSquare) {
 
 TEST(MoeCombineResidualNorm, NormsTheResidualAsItWasStored) {
   Host host;
-  MoeCombineResidualNorm op = example(host);
+  MoeCombineResidualNorm op = norm_example(host);
   op.residual = host.bf16({1, 2}, {256, 0});  // 256 + 2 is 258, and 2 is 2
   op.from.weights = host.f32({1, 1}, {3});    // 256 + 3 = 259 is a tie between 258 and 260: 260, and 3
   run(op);
@@ -103,7 +103,7 @@ TEST(MoeCombineResidualNorm, IsMoeCombineResidualThenRmsNormBitForBit) {
   }
 }
 
-MoeCombineResidualNorm good_op(Host& host) {
+MoeCombineResidualNorm good_norm_op(Host& host) {
   return {.from = {.rows = host.values(DType::f32, {6, 4}),
                    .weights = host.values(DType::f32, {3, 2}),
                    .pair_row = host.integers({3, 2}, 0, 5),
@@ -115,13 +115,13 @@ MoeCombineResidualNorm good_op(Host& host) {
 
 TEST(MoeCombineResidualNormRefuses, MissingTensorsAndBadViews) {
   Host host;
-  expect_all_needed_but(good_op(host), {"shared", "live"});
-  expect_bad_views_refused(good_op(host));
+  expect_all_needed_but(good_norm_op(host), {"shared", "live"});
+  expect_bad_views_refused(good_norm_op(host));
 }
 
 TEST(MoeCombineResidualNormRefuses, WhateverItsTwoPartsRefuse) {
   Host host;
-  const MoeCombineResidualNorm op = good_op(host);
+  const MoeCombineResidualNorm op = good_norm_op(host);
   const auto refused = [&](auto edit, std::string_view text) { expect_refusal(op, edit, text); };
   refused([&](auto& o) { o.residual = host.out_i32({3, 4}); }, "residual is i32, expected f32, f16, bf16");
   refused([&](auto& o) { o.residual = host.out_f32({3, 5}); }, "rows is [6,4], expected [6,5]");

@@ -11,7 +11,7 @@ namespace {
 using Floats = std::vector<float>;
 
 // One token: 0.5 * (10, 20) + 0.25 * (4, 8) = (6, 12).
-MoeCombineResidual example(Host& host) {
+MoeCombineResidual residual_example(Host& host) {
   return {.from = {.rows = host.f32({2, 2}, {4, 8, /**/ 10, 20}),
                    .weights = host.f32({1, 2}, {0.5F, 0.25F}),
                    .pair_row = host.i32({1, 2}, {1, 0})},
@@ -20,7 +20,7 @@ MoeCombineResidual example(Host& host) {
 
 TEST(MoeCombineResidual, AddsTheWeightedSumInPlace) {
   Host host;
-  MoeCombineResidual op = example(host);
+  MoeCombineResidual op = residual_example(host);
   run(op);
   EXPECT_EQ(floats_of(op.residual), (Floats{106, 0}));
   op.from.shared = host.f32({1, 2}, {0.5F, 1});
@@ -52,7 +52,7 @@ TEST(MoeCombineResidual, RoundsTheSumToF32BeforeItIsAdded) {
 
 TEST(MoeCombineResidual, RoundsTheResultToTheResidualsType) {
   Host host;
-  MoeCombineResidual op = example(host);
+  MoeCombineResidual op = residual_example(host);
   op.residual = host.bf16({1, 2}, {256, 1024});
   run(op);
   EXPECT_EQ(floats_of(op.residual), (Floats{262, 1040})) << "1024 + 12 = 1036: steps of 8, a tie, to even";
@@ -91,7 +91,7 @@ TEST(MoeCombineResidual, IsMoeCombineIntoF32ThenAddBitForBit) {
   }
 }
 
-MoeCombineResidual good_op(Host& host) {
+MoeCombineResidual good_residual_op(Host& host) {
   MoeCombineResidual op{.from = {.rows = host.values(DType::f32, {6, 4}),
                                  .weights = host.values(DType::f32, {3, 2}),
                                  .pair_row = host.integers({3, 2}, 0, 5),
@@ -103,13 +103,13 @@ MoeCombineResidual good_op(Host& host) {
 
 TEST(MoeCombineResidualRefuses, MissingTensorsAndBadViews) {
   Host host;
-  expect_all_needed_but(good_op(host), {"shared", "live"});
-  expect_bad_views_refused(good_op(host));
+  expect_all_needed_but(good_residual_op(host), {"shared", "live"});
+  expect_bad_views_refused(good_residual_op(host));
 }
 
 TEST(MoeCombineResidualRefuses, WrongTypesAndShapes) {
   Host host;
-  const MoeCombineResidual op = good_op(host);
+  const MoeCombineResidual op = good_residual_op(host);
   const auto refused = [&](auto edit, const std::string& text) {
     expect_refusal(op, edit, "moe_combine_residual: " + text);
   };

@@ -11,7 +11,6 @@ namespace conclave::test {
 namespace {
 
 using Floats = std::vector<float>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Token 0 sums half of row 2 and a quarter of row 0; token 1 twice row 1, its second slot is invalid.
 CombineInput packed_example(Host& host) {

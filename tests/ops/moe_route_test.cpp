@@ -12,7 +12,6 @@
 namespace conclave::test {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr auto kFull = std::numeric_limits<std::int32_t>::max();
 

@@ -7,7 +7,7 @@
 namespace conclave::test {
 namespace {
 
-MoeRouteToHost good_route(Host& host) {
+MoeRouteToHost good_route_to_host(Host& host) {
   return {
       .logits = host.values(DType::f32, {3, 6}),
       .bias = host.values(DType::f32, {6}, 0.2),
@@ -34,7 +34,7 @@ TEST(MoeRouteToHost, PutsTheBestExpertsIntoHostMemory) {
 TEST(MoeRouteToHost, IsMoeRouteBitForBit) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Host host(seed);
-    const MoeRouteToHost op = good_route(host);
+    const MoeRouteToHost op = good_route_to_host(host);
     MoeRoute plain = op.route();
     plain.out = {.experts = host.out_i32({3, 2}), .weights = host.out_f32({3, 2})};
     run(op);
@@ -46,7 +46,7 @@ TEST(MoeRouteToHost, IsMoeRouteBitForBit) {
 
 TEST(MoeRouteToHost, LeavesTokensPastLiveAlone) {
   Host host;
-  MoeRouteToHost op = good_route(host);
+  MoeRouteToHost op = good_route_to_host(host);
   op.live = host.live(1);
   run(op);
   EXPECT_FALSE(untouched(slice(op.out.experts, 0, 0, 1)));
@@ -56,20 +56,20 @@ TEST(MoeRouteToHost, LeavesTokensPastLiveAlone) {
 
 TEST(MoeRouteToHost, ScratchIsAnIdAndAWeightForEveryPair) {
   Host host;
-  EXPECT_EQ(good_route(host).scratch_bytes(), 3 * 2 * (4 + 4));
+  EXPECT_EQ(good_route_to_host(host).scratch_bytes(), 3 * 2 * (4 + 4));
 }
 
 TEST(MoeRouteToHostRefuses, MissingTensorsAndBadViews) {
   Host host;
-  expect_all_needed_but(good_route(host), {"bias", "expert_scale", "live"});
-  expect_bad_views_refused(good_route(host));
+  expect_all_needed_but(good_route_to_host(host), {"bias", "expert_scale", "live"});
+  expect_bad_views_refused(good_route_to_host(host));
 }
 
 TEST(MoeRouteToHostRefuses, ResultsThatWouldNotBeInHostMemory) {
   Host host;
   DeviceOnlyBuffer device(64);
   const auto moved = [&](std::string_view name) {
-    return with_member(good_route(host), name, [&](Tensor& t) { t.buffer = &device, t.byte_offset = 0; });
+    return with_member(good_route_to_host(host), name, [&](Tensor& t) { t.buffer = &device, t.byte_offset = 0; });
   };
   expect_refusal(moved("experts"), "moe_route_to_host: experts is not in host memory");
   expect_refusal(moved("weights"), "moe_route_to_host: weights is not in host memory");
@@ -78,7 +78,7 @@ TEST(MoeRouteToHostRefuses, ResultsThatWouldNotBeInHostMemory) {
 
 TEST(MoeRouteToHostRefuses, ACounterAndWhateverMoeRouteRefuses) {
   Host host;
-  const MoeRouteToHost op = good_route(host);
+  const MoeRouteToHost op = good_route_to_host(host);
   const auto refused = [&](auto edit, std::string_view text) { expect_refusal(op, edit, text); };
   refused([&](auto& o) { o.out.no_finite = host.out_i32({1}); },
           "moe_route_to_host: no_finite is a device-side counter: use moe_route");

@@ -12,7 +12,7 @@ namespace {
 
 // d_model 2, d_shared 1, on x = (1, 2): gate takes x1 = 2, up takes 3 x0 = 3, so hidden is silu(2) * 3 = 5.2847825;
 // down gives (1, -2) times that.
-MoeSharedExpert example(Host& host) {
+MoeSharedExpert shared_expert_example(Host& host) {
   return {.x = host.f32({1, 2}, {1, 2}),
           .gate = host.f32({1, 2}, {0, 1}),
           .up = host.f32({1, 2}, {3, 0}),
@@ -23,7 +23,7 @@ MoeSharedExpert example(Host& host) {
 
 TEST(MoeSharedExpert, IsAGatedFeedForward) {
   Host host;
-  const MoeSharedExpert op = example(host);
+  const MoeSharedExpert op = shared_expert_example(host);
   run(op);
   EXPECT_FLOAT_EQ(floats_of(op.out)[0], 5.2847825F);
   EXPECT_FLOAT_EQ(floats_of(op.out)[1], -10.569565F);
@@ -31,7 +31,7 @@ TEST(MoeSharedExpert, IsAGatedFeedForward) {
 
 TEST(MoeSharedExpert, MayHaveASigmoidGateOnTheInput) {
   Host host;
-  MoeSharedExpert op = example(host);
+  MoeSharedExpert op = shared_expert_example(host);
   op.gate_inp = host.f32({2}, {-std::log(3.0F), std::log(3.0F)});  // (-1 + 2) ln 3: sigmoid is 3/4
   run(op);
   EXPECT_FLOAT_EQ(floats_of(op.out)[0], 0.75F * 5.2847825F);
@@ -40,7 +40,7 @@ TEST(MoeSharedExpert, MayHaveASigmoidGateOnTheInput) {
 
 TEST(MoeSharedExpert, MayUseTheTanhGelu) {
   Host host;
-  MoeSharedExpert op = example(host);
+  MoeSharedExpert op = shared_expert_example(host);
   op.act = Activation::gelu;
   run(op);
   EXPECT_FLOAT_EQ(floats_of(op.out)[0], 1.9545977F * 3) << "gelu(2) * 3";
@@ -48,7 +48,7 @@ TEST(MoeSharedExpert, MayUseTheTanhGelu) {
 
 TEST(MoeSharedExpert, RoundsHiddenToItsType) {
   Host host;
-  MoeSharedExpert op = example(host);
+  MoeSharedExpert op = shared_expert_example(host);
   op.hidden = host.output(DType::bf16, {1, 1});
   run(op);
   // Between 4 and 8 bf16 has steps of 1/32: 5.2847825 becomes 169/32.
@@ -121,7 +121,7 @@ TEST(MoeSharedExpert, IsThreeProductsAndSiluMulBitForBitAndEachTokenByItself) {
 
 TEST(MoeSharedExpert, TakesNoTokens) {
   Host host;
-  MoeSharedExpert op = example(host);
+  MoeSharedExpert op = shared_expert_example(host);
   op.x = host.f32({0, 2}, {});
   op.hidden = host.out_f32({0, 1});
   op.out = host.out_f32({0, 2});

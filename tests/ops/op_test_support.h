@@ -22,6 +22,8 @@ namespace conclave::test {
 // What an i32 output holds where no op wrote. Float outputs hold kPoisonF32, as dense_bits() shows it.
 inline constexpr auto kUntouched = static_cast<std::int32_t>(kPoisonInt);
 
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 // Tensors in host memory, alive as long as this is. CaseBuilder's values(), weights(), integers() and live() serve too.
 class Host : public CaseBuilder {
  public:

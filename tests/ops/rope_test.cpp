@@ -22,7 +22,7 @@ Values rotated(Host& b, const Values& x, std::int32_t position, Rope op) {
   return floats_of(op.out);
 }
 
-void expect_near(const Values& got, const std::vector<double>& expected) {
+void expect_values_near(const Values& got, const std::vector<double>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6) << "element " << i;
 }
@@ -32,14 +32,14 @@ TEST(Rope, NeoxPairsTheHalves) {
   Host b(1, Layout::padded);
   const Values out = rotated(b, {1, 0, 0, 2}, 2, {.style = RopeStyle::neox, .base = 100});
   // (x0, x2) = (1, 0) and (x1, x3) = (0, 2)
-  expect_near(out, {std::cos(2.0), -2 * std::sin(0.2), std::sin(2.0), 2 * std::cos(0.2)});
+  expect_values_near(out, {std::cos(2.0), -2 * std::sin(0.2), std::sin(2.0), 2 * std::cos(0.2)});
 }
 
 TEST(Rope, InterleavedPairsNeighbours) {
   Host b(1, Layout::padded);
   const Values out = rotated(b, {1, 0, 0, 2}, 2, {.style = RopeStyle::interleaved, .base = 100});
   // (x0, x1) = (1, 0) and (x2, x3) = (0, 2)
-  expect_near(out, {std::cos(2.0), std::sin(2.0), -2 * std::sin(0.2), 2 * std::cos(0.2)});
+  expect_values_near(out, {std::cos(2.0), std::sin(2.0), -2 * std::sin(0.2), 2 * std::cos(0.2)});
 }
 
 TEST(Rope, ChangesNothingAtPositionZero) {
@@ -52,13 +52,13 @@ TEST(Rope, ChangesNothingAtPositionZero) {
 
 TEST(Rope, TurnsBackAtNegativePositions) {
   Host b(1, Layout::padded);
-  expect_near(rotated(b, {1, 0}, -1, {}), {std::cos(1.0), -std::sin(1.0)});
+  expect_values_near(rotated(b, {1, 0}, -1, {}), {std::cos(1.0), -std::sin(1.0)});
 }
 
 TEST(Rope, PassesTheRestThrough) {
   Host b(1, Layout::padded);
   const Values out = rotated(b, {1, 0, 7, -8, 9}, 3, {.n_rot = 2, .magnitude = 2});
-  expect_near(out, {2 * std::cos(3.0), 2 * std::sin(3.0), 7, -8, 9});
+  expect_values_near(out, {2 * std::cos(3.0), 2 * std::sin(3.0), 7, -8, 9});
 }
 
 TEST(Rope, KeepsEveryPairsLengthTimesTheMagnitude) {
@@ -101,11 +101,11 @@ TEST(Rope, LinearScalingDividesThePosition) {
 TEST(Rope, DividesEachPairsFrequencyByItsFactor) {
   Host b(1, Layout::padded);
   const Values out = rotated(b, {1, 1, 0, 0}, 6, {.factors = b.f32({2}, {2, 3}), .base = 100});
-  expect_near(out, {std::cos(3.0), std::cos(0.2), std::sin(3.0), std::sin(0.2)});
+  expect_values_near(out, {std::cos(3.0), std::cos(0.2), std::sin(3.0), std::sin(0.2)});
   // Beside linear scaling both divide.
   const Values both = rotated(
       b, {1, 1, 0, 0}, 6, {.factors = b.f32({2}, {2, 3}), .scaling = RopeScaling::linear, .base = 100, .factor = 2});
-  expect_near(both, {std::cos(1.5), std::cos(0.1), std::sin(1.5), std::sin(0.1)});
+  expect_values_near(both, {std::cos(1.5), std::cos(0.1), std::sin(1.5), std::sin(0.1)});
 }
 
 // 64 elements, base 10000, trained on 4096 positions. Pairs that turn 32 times in those: c(32) = 64 ln(4096 / 64 pi) /

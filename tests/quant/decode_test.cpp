@@ -25,15 +25,11 @@ bool same(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-std::string name_of(DType type) {
-  return std::string(dtype_info(type).name);
-}
-
 class DecodeTest : public ::testing::TestWithParam<Format> {};
 
 TEST_P(DecodeTest, IsBitExact) {
   const DType type = GetParam().type;
-  const test::DecodeGolden golden = test::read_decode_golden(name_of(type));
+  const test::DecodeGolden golden = test::read_decode_golden(test::name_of(type));
   ASSERT_EQ(golden.n_blocks, GetParam().n_blocks);
   ASSERT_EQ(golden.block_bytes, dtype_info(type).bytes);
   ASSERT_EQ(golden.per_block, dtype_info(type).per_block);
@@ -54,7 +50,7 @@ TEST_P(DecodeTest, IsBitExact) {
 
 TEST_P(DecodeTest, BlocksMayLieAtAnyAddress) {
   const DType type = GetParam().type;
-  const test::DecodeGolden golden = test::read_decode_golden(name_of(type));
+  const test::DecodeGolden golden = test::read_decode_golden(test::name_of(type));
   std::vector<std::byte> shifted(golden.blocks.size() + 1);
   std::memcpy(shifted.data() + 1, golden.blocks.data(), golden.blocks.size());
   std::vector<float> out(golden.values.size());
@@ -73,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, DecodeTest,
                                            Format{DType::q3_k, 26}, Format{DType::q4_k, 26}, Format{DType::q5_k, 26},
                                            Format{DType::q6_k, 26}, Format{DType::iq4_nl, 48},
                                            Format{DType::iq4_xs, 26}, Format{DType::mxfp4, 256}),
-                         [](const auto& param) { return name_of(param.param.type); });
+                         [](const auto& param) { return test::name_of(param.param.type); });
 
 TEST(DecodeComparator, SeesOneBitAndTheSignOfZero) {
   EXPECT_TRUE(same(1.5F, 1.5F));

@@ -21,10 +21,6 @@ constexpr std::array kEncoded = {DType::f16,  DType::bf16, DType::q4_0, DType::q
 constexpr std::array kEncodedBlocks = {DType::q4_0, DType::q5_0, DType::q8_0, DType::q4_k,
                                        DType::q5_k, DType::q6_k, DType::mxfp4};
 
-std::string name_of(DType type) {
-  return std::string(dtype_info(type).name);
-}
-
 std::vector<std::byte> encoded(DType type, const std::vector<float>& values) {
   const DTypeInfo& info = dtype_info(type);
   std::vector<std::byte> blocks(values.size() / static_cast<std::size_t>(info.per_block) *
@@ -99,7 +95,7 @@ class EncodeTest : public ::testing::TestWithParam<DType> {};
 // The yardstick: gguf-py's quantiser where it has one, llama.cpp's (without importance matrix) for the K formats.
 TEST_P(EncodeTest, LosesNoMoreThanTheYardstick) {
   constexpr double kMargin = 1.02;
-  const auto& reference = golden().json.at("rmse").at(name_of(GetParam()));
+  const auto& reference = golden().json.at("rmse").at(test::name_of(GetParam()));
   ASSERT_EQ(reference.size(), golden().json.at("cases").size());
   for (const auto& how : golden().json.at("cases")) {
     const auto name = how.at("name").get<std::string>();
@@ -133,7 +129,7 @@ TEST_P(EncodeTest, EmptyIsLegal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, EncodeTest, ::testing::ValuesIn(kEncoded),
-                         [](const auto& param) { return name_of(param.param); });
+                         [](const auto& param) { return test::name_of(param.param); });
 
 class EncodeBlockTest : public ::testing::TestWithParam<DType> {};
 
@@ -148,7 +144,7 @@ TEST_P(EncodeBlockTest, NonFiniteInputIsRefused) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       const std::string text = error.what();
-      EXPECT_NE(text.find(name_of(GetParam())), std::string::npos) << text;
+      EXPECT_NE(text.find(test::name_of(GetParam())), std::string::npos) << text;
       EXPECT_NE(text.find("value 300"), std::string::npos) << text;
       EXPECT_EQ(text.find('\n'), std::string::npos) << text;
     }
@@ -204,7 +200,7 @@ TEST_P(EncodeBlockTest, SecondPassLosesLittle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, EncodeBlockTest, ::testing::ValuesIn(kEncodedBlocks),
-                         [](const auto& param) { return name_of(param.param); });
+                         [](const auto& param) { return test::name_of(param.param); });
 
 TEST(Encode, KnowsWhatItCanDo) {
   for (const DType type : all_dtypes()) {

@@ -11,10 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "tensor/dtype.h"
+
 namespace conclave::test {
 
 inline std::filesystem::path golden_path(const std::string& name) {
   return std::filesystem::path(CONCLAVE_SOURCE_DIR) / "tests" / "golden" / "quant" / name;
+}
+
+inline std::string name_of(DType type) {
+  return std::string(dtype_info(type).name);
 }
 
 inline std::vector<std::byte> read_golden(const std::string& name) {

@@ -54,7 +54,7 @@ TEST(TraceJsonl, LinesAreTheDocumentedObjects) {
   ASSERT_EQ(lines.size(), 1U + 4U + 2U);
   for (const std::string& line : lines) {
     EXPECT_EQ(line.find('\n'), line.size() - 1);
-    EXPECT_NO_THROW(json::parse(line)) << line;
+    EXPECT_TRUE(json::accept(line)) << line;
   }
   const json model = json::parse(lines[0]);
   EXPECT_EQ(model, json::parse(R"({"type":"model","format":"conclave-routing","version":1,"model":"tiny",

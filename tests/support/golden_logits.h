@@ -12,6 +12,9 @@
 
 namespace conclave::testing {
 
+// 1e-6 is what is promised; f32 on both sides gives 1e-11, and a small mistake would hide between the two.
+inline constexpr double kMaxGoldenError = 1e-10;
+
 struct GoldenPrompt {
   std::string text;  // may be empty: ids alone
   std::vector<std::int32_t> ids;

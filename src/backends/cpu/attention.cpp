@@ -74,7 +74,7 @@ struct HeadGroup {
 };
 
 // Where the keys and values of a tile lie.
-struct TileRows {
+struct TilePlaces {
   std::array<const std::byte*, kAttentionTile> k;
   std::array<const std::byte*, kAttentionTile> v;
   std::array<float, kAttentionTile> order;  // j where position j is there
@@ -84,7 +84,7 @@ struct TileRows {
 };
 
 // The first tile of an item is the one that nobody has asked for. Its keys are read at once; its values can be on their way.
-void ask_for_values(const TileRows& rows, std::int64_t bytes) {
+void ask_for_values(const TilePlaces& rows, std::int64_t bytes) {
   for (std::int64_t j = 0; j < rows.n; ++j) {
     for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(rows.v[static_cast<std::size_t>(j)] + i, 0, 2);
   }
@@ -109,8 +109,8 @@ class CpuAttention final : public CpuOp {
   void pack_queries(const Local& local, const Block& block, const HeadGroup& heads) const;
   void store_rows(const Local& local, const Block& block, const HeadGroup& heads, const AttentionState& state) const;
   void merge_row(const Local& local, const Block& block, std::int64_t row, float* partials) const;
-  TileRows locate(const Local& local, const Block& block, const HeadGroup& heads, std::int64_t begin,
-                  std::int64_t end) const;
+  TilePlaces locate(const Local& local, const Block& block, const HeadGroup& heads, std::int64_t begin,
+                    std::int64_t end) const;
 
   // The state of n_rows rows: accumulators, maxima, sums.
   std::int64_t state_floats(std::int64_t n_rows) const { return n_rows * width_ + 2 * round_up(n_rows, kLanes); }
@@ -325,9 +325,9 @@ void CpuAttention::pack_queries(const Local& local, const Block& block, const He
   kernels_.pack_q(op_.q.dtype, local.pointers, row, d_k_, local.lines, local.q);
 }
 
-TileRows CpuAttention::locate(const Local& local, const Block& block, const HeadGroup& heads, std::int64_t begin,
-                              std::int64_t end) const {
-  TileRows rows{.n = std::clamp<std::int64_t>(end - begin, 0, kAttentionTile), .first = kAttentionTile};
+TilePlaces CpuAttention::locate(const Local& local, const Block& block, const HeadGroup& heads, std::int64_t begin,
+                                std::int64_t end) const {
+  TilePlaces rows{.n = std::clamp<std::int64_t>(end - begin, 0, kAttentionTile), .first = kAttentionTile};
   const std::int64_t seq = load_i32(op_.seqs, {block.first_token});
   const std::int64_t page_size = op_.kv.page_size();
   std::int64_t there = 0;
@@ -359,10 +359,10 @@ void CpuAttention::attend_split(const Local& local, const Block& block, const He
   const std::int64_t n_rows = block.n_tokens * heads.n_heads;
   const std::int64_t end = std::min(block.end, (split + 1) * kAttentionSplit);
   reset(state, n_rows);
-  TileRows next = locate(local, block, heads, split * kAttentionSplit, end);
+  TilePlaces next = locate(local, block, heads, split * kAttentionSplit, end);
   if (split == 0 || block.partials >= 0) ask_for_values(next, v_bytes_);
   for (std::int64_t begin = split * kAttentionSplit; begin < end; begin += kAttentionTile) {
-    const TileRows rows = next;
+    const TilePlaces rows = next;
     next = locate(local, block, heads, begin + kAttentionTile, block.partials < 0 ? block.end : end);
     if (rows.first == kAttentionTile) continue;
     for (std::int64_t row = 0, t = 0; t < block.n_tokens; ++t) {

@@ -111,7 +111,7 @@ Tensor expert_weights(CaseBuilder& b, DType type, const Dims& dims, bool slice_o
   return slice(stack, 0, 2, dims[0]);
 }
 
-Op matmul_op(CaseBuilder& b, const ProductShape& shape) {
+Op moe_matmul_op(CaseBuilder& b, const ProductShape& shape) {
   const RoutingShape& routing = shape.routing;
   const std::int64_t k = width_for(shape.w, shape.k);
   const std::vector<std::int32_t> ids = make_ids(b.rng, routing);
@@ -129,7 +129,7 @@ Op matmul_op(CaseBuilder& b, const ProductShape& shape) {
   return op;
 }
 
-// As matmul_op draws them, so that shapes read alike; n is d_ff, k is d_model.
+// As moe_matmul_op draws them, so that shapes read alike; n is d_ff, k is d_model.
 Op gate_up_op(CaseBuilder& b, const ProductShape& shape, DType up, Activation act, double scale = 1) {
   const RoutingShape& routing = shape.routing;
   const std::int64_t k = std::max(width_for(shape.w, shape.k), width_for(up, shape.k));
@@ -251,33 +251,33 @@ std::vector<CaseSpec> moe_matmul_cases() {
   for (const RoutingShape& routing : standard_routings()) {
     const Form form = kForms[routing.name.size() % 5];
     list.add(fmt::format("{}, {}", routing.name, form_name(form)),
-             [=](CaseBuilder& b) { return matmul_op(b, {.routing = routing, .form = form}); });
+             [=](CaseBuilder& b) { return moe_matmul_op(b, {.routing = routing, .form = form}); });
   }
   for (const Form form : kForms) {
     for (const bool per_slot : {false, true}) {
       list.add_small(
           fmt::format("{}, {}", form_name(form), per_slot ? "a row per slot" : "a row per token"),
-          [=](CaseBuilder& b) { return matmul_op(b, {.form = form, .n = 9, .k = 33, .per_slot = per_slot}); });
+          [=](CaseBuilder& b) { return moe_matmul_op(b, {.form = form, .n = 9, .k = 33, .per_slot = per_slot}); });
     }
     list.add(fmt::format("{}, spare room", form_name(form)),
-             [=](CaseBuilder& b) { return matmul_op(b, {.form = form, .spare = 5}); });
+             [=](CaseBuilder& b) { return moe_matmul_op(b, {.form = form, .spare = 5}); });
     for (const Spread spread : {Spread::duplicates, Spread::some_invalid}) {
       const RoutingShape routing{.n_tokens = 7, .top_k = 3, .n_experts = 4, .spread = spread};
       list.add(fmt::format("{}, {}", form_name(form), spread == Spread::duplicates ? "duplicates" : "invalid ids"),
-               [=](CaseBuilder& b) { return matmul_op(b, {.routing = routing, .form = form}); });
+               [=](CaseBuilder& b) { return moe_matmul_op(b, {.routing = routing, .form = form}); });
     }
   }
   for (const DType w : weight_formats()) {
     list.add_small(fmt::format("weights {}", dtype_info(w).name),
-                   [=](CaseBuilder& b) { return matmul_op(b, {.form = Form::grouped, .w = w, .n = 6, .k = 64}); });
+                   [=](CaseBuilder& b) { return moe_matmul_op(b, {.form = Form::grouped, .w = w, .n = 6, .k = 64}); });
     list.add(fmt::format("weights {}, several blocks, slice of a stack", dtype_info(w).name), [=](CaseBuilder& b) {
-      return matmul_op(b, {.form = Form::listed, .w = w, .n = 3, .k = 300, .slice_of_stack = true});
+      return moe_matmul_op(b, {.form = Form::listed, .w = w, .n = 3, .k = 300, .slice_of_stack = true});
     });
   }
   // An indirect grid that covers less than there is: the product stops there.
   for (const std::vector<std::int32_t>& grid : {std::vector{1, 9, 4}, std::vector{9, 1, 4}, std::vector{9, 9, 2}}) {
     list.add(fmt::format("a grid of [{}]", fmt::join(grid, ",")), [=](CaseBuilder& b) {
-      auto op = std::get<MoeMatmul>(matmul_op(
+      auto op = std::get<MoeMatmul>(moe_matmul_op(
           b, {.routing = {.n_tokens = 30, .top_k = 2, .n_experts = 4}, .form = Form::listed_indirect, .n = 9}));
       std::get<ListedRows>(op.rows).grid = b.ints(DType::u32, {3}, grid);
       return Op(op);
@@ -285,12 +285,12 @@ std::vector<CaseSpec> moe_matmul_cases() {
   }
   for (const Form form : kForms) {
     list.add(fmt::format("{}, lists of nonsense", form_name(form)),
-             [=](CaseBuilder& b) { return with_nonsense(b, std::get<MoeMatmul>(matmul_op(b, {.form = form}))); });
+             [=](CaseBuilder& b) { return with_nonsense(b, std::get<MoeMatmul>(moe_matmul_op(b, {.form = form}))); });
   }
   for (const DType x : kFloat) {
     for (const DType out : kFloat) {
       list.add(fmt::format("x {}, out {}", dtype_info(x).name, dtype_info(out).name),
-               [=](CaseBuilder& b) { return matmul_op(b, {.w = DType::q8_0, .x = x, .out = out}); });
+               [=](CaseBuilder& b) { return moe_matmul_op(b, {.w = DType::q8_0, .x = x, .out = out}); });
     }
   }
   return list.take();
@@ -383,7 +383,7 @@ std::vector<CaseSpec> moe_shared_expert_cases() {
 }
 
 Op random_moe_matmul(CaseBuilder& b) {
-  return matmul_op(b, random_product(b.rng));
+  return moe_matmul_op(b, random_product(b.rng));
 }
 Op random_moe_gate_up(CaseBuilder& b) {
   const ProductShape shape = random_product(b.rng);
