@@ -18,13 +18,18 @@ namespace {
 
 #if CONCLAVE_WIDE
 
-// The kernel starts with 168 for every thread.
-constexpr int kCopyingRegisters = 56;
-constexpr int kMultiplyingRegisters = 224;
-static_assert(kCopyingRegisters + kWideMultiplying * kMultiplyingRegisters == 3 * 168);
+// The kernel starts with 168 for every thread, or with 80 where two blocks share a multiprocessor.
+constexpr int copying_registers(int rows) {
+  return rows == kShortRows ? 40 : 56;
+}
+constexpr int multiplying_registers(int rows) {
+  return rows == kShortRows ? 96 : 224;
+}
+static_assert(copying_registers(kWideRows) + kWideMultiplying * multiplying_registers(kWideRows) <= 3 * 168);
+static_assert(copying_registers(kShortRows) + kWideMultiplying * multiplying_registers(kShortRows) <= 3 * 80);
 
 // One warpgroup: finds tiles, and copies their superblocks.
-template <DType type>
+template <DType type, int kRows>
 __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, std::byte* stages, WideShared& shared) {
   const int t = static_cast<int>(threadIdx.x) % kWideGroup;
   WideTiles tiles{args, tile_rows, t};
@@ -36,17 +41,17 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
     TableSlot* slots = shared.slots[told.place];
     if (tile.list >= 0) {
-      slots[t] = t < tile.count ? slot_of(args.table, tile.list, tile.first_row + t) : TableSlot{-1, -1};
+      if (t < kRows) slots[t] = t < tile.count ? slot_of(args.table, tile.list, tile.first_row + t) : TableSlot{-1, -1};
     }
     if (t == 0) shared.tile[told.place] = tile;
     group_barrier(kCopyingBarrier);
     barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
-    WideCopies<type> copies{args, tile, slots, t};
+    WideCopies<type, kRows> copies{args, tile, slots, t};
 #pragma unroll 1
     for (int c = 0; c < args.chunks; ++c, ring.next()) {
       barrier_wait(&shared.empty[ring.place], ring.parity ^ 1U);
-      copies.copy(shared_address(stage_of<type>(stages, ring.place).at), c);
+      copies.copy(shared_address(stage_of<type, kRows>(stages, ring.place).at), c);
       barrier_arrive_with_copies(&shared.full[ring.place]);
     }
   }
@@ -55,11 +60,12 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
 }
 
 // 64 columns times N rows of one superblock: exact sums.
-template <DType type, int N>
-__device__ __forceinline__ void wide_sums(const WideStage<type>& stage, int column, int lane, int (&sum)[N / 2]) {
+template <DType type, int kRows, int N>
+__device__ __forceinline__ void wide_sums(const WideStage<type, kRows>& stage, int column, int lane,
+                                          int (&sum)[N / 2]) {
   const WideLevels<type> levels{stage.column(column), wide_column_stride(type), lane};
   const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
-  const auto rows_of = [&](int step) { return descriptor_at(rows, step / 4 * kWideHalf + step % 4 * 32); };
+  const auto rows_of = [&](int step) { return descriptor_at(rows, step / 4 * wide_half(kRows) + step % 4 * 32); };
   unsigned low[4][2][4];
   unsigned high[2][2][4];  // what wgmma still reads is left alone
 #pragma unroll
@@ -91,8 +97,8 @@ __device__ __forceinline__ void wide_sums(const WideStage<type>& stage, int colu
 }
 
 // Adds superblock c to the outputs, in the steps of product_plan.h.
-template <DType type, int N>
-__device__ __forceinline__ void add_superblock(const WideStage<type>& stage, int c, int column, int lane,
+template <DType type, int kRows, int N>
+__device__ __forceinline__ void add_superblock(const WideStage<type, kRows>& stage, int c, int column, int lane,
                                                float (&y)[N / 2], int (&sum)[N / 2]) {
   float d[2];
   float dmin[2];
@@ -187,7 +193,7 @@ __device__ __forceinline__ void store_rows(const UnitArgs& args, const WideTile&
 }
 
 // A tile of up to N rows, by one of the warpgroups that multiply.
-template <DType type, int N>
+template <DType type, int kRows, int N>
 __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTile& tile, const TableSlot* slots,
                                               std::byte* stages, WideShared& shared, Ring<kWideStages>& ring) {
   const int group = static_cast<int>(threadIdx.x) / kWideGroup;
@@ -202,10 +208,10 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
   for (int c = 0; c < args.chunks; ++c, ring.next()) {
     barrier_wait(&shared.full[ring.place], ring.parity);
     shared_for_wgmma();
-    const WideStage<type> stage = stage_of<type>(stages, ring.place);
+    const WideStage<type, kRows> stage = stage_of<type, kRows>(stages, ring.place);
     if (t < tile.count && isnan(stage.scales()[t])) plain = true;
-    wide_sums<type, N>(stage, column, lane, sum);
-    add_superblock<type, N>(stage, c, column, lane, y, sum);
+    wide_sums<type, kRows, N>(stage, column, lane, sum);
+    add_superblock<type, kRows, N>(stage, c, column, lane, y, sum);
     __syncwarp();
     if (lane == 0) barrier_arrive(&shared.empty[ring.place]);
   }
@@ -227,7 +233,7 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
   }
 }
 
-template <DType type>
+template <DType type, int kRows>
 __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* stages, WideShared& shared) {
   Ring<kWideStages> ring;
   Ring<2> told;
@@ -237,14 +243,16 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
     const WideTile tile = shared.tile[told.place];
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
-    if (tile.count <= 32) {
-      multiply_tile<type, 32>(args, tile, slots, stages, shared, ring);
+    if constexpr (kRows == kShortRows) {
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
+    } else if (tile.count <= 32) {
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
     } else if (tile.count <= 64) {
-      multiply_tile<type, 64>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 64>(args, tile, slots, stages, shared, ring);
     } else if (tile.count <= 96) {
-      multiply_tile<type, 96>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 96>(args, tile, slots, stages, shared, ring);
     } else {
-      multiply_tile<type, 128>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 128>(args, tile, slots, stages, shared, ring);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -254,8 +262,8 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
 #endif
 
 // Where it has no body, launch bounds tell (wide_rows_built).
-template <DType type>
-__global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, 1)
+template <DType type, int kRows>
+__global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blocks_each(kRows))
     wide_rows(const __grid_constant__ UnitArgs args, int tile_rows) {
   begin();
 #if !CONCLAVE_WIDE
@@ -263,7 +271,7 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, 1)
 #else
   extern __shared__ std::byte wide_memory[];
   std::byte* stages = wide_memory + (1024U - shared_address(wide_memory) % 1024U) % 1024U;
-  auto& shared = *reinterpret_cast<WideShared*>(stages + kWideStages * wide_stage_bytes(type));
+  auto& shared = *reinterpret_cast<WideShared*>(stages + kWideStages * wide_stage_bytes(type, kRows));
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWideMultiplying * kWideGroup / kWarp;
     for (int i = 0; i < kWideStages; ++i) {
@@ -277,31 +285,38 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, 1)
   }
   __syncthreads();
   if (threadIdx.x >= kWideMultiplying * kWideGroup) {
-    fewer_registers<kCopyingRegisters>();
-    copy_tiles<type>(args, tile_rows, stages, shared);
+    fewer_registers<copying_registers(kRows)>();
+    copy_tiles<type, kRows>(args, tile_rows, stages, shared);
   } else {
-    more_registers<kMultiplyingRegisters>();
-    multiply_tiles<type>(args, stages, shared);
+    more_registers<multiplying_registers(kRows)>();
+    multiply_tiles<type, kRows>(args, stages, shared);
   }
 #endif
+}
+
+template <DType type>
+int launch_type(const UnitArgs& args, int multiprocessors, const Stream& stream) {
+  const bool gate_up = args.up != nullptr;
+  const int rows = wide_tile_rows(args.table.n_rows, args.table.n_lists, args.n, gate_up, multiprocessors);
+  const std::int64_t most = most_wide_tiles(args.table.n_slots, args.table.n_lists, args.most_rows + 1, rows);
+  const int room = rows == kShortRows ? kShortRows : kWideRows;
+  const LaunchPlan plan = wide_rows_plan(type, most, args.n, gate_up, room, multiprocessors);
+  if (rows == kShortRows) return launch(wide_rows<type, kShortRows>, plan, stream, args, rows);
+  return launch(wide_rows<type, kWideRows>, plan, stream, args, rows);
 }
 
 }  // namespace
 
 bool wide_rows_built() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, wide_rows<DType::q4_k>) == cudaSuccess &&
+  return cudaFuncGetAttributes(&attributes, wide_rows<DType::q4_k, kWideRows>) == cudaSuccess &&
          attributes.maxThreadsPerBlock >= kWideThreads;
 }
 
 int launch_wide_rows(const UnitArgs& args, int multiprocessors, const Stream& stream) {
-  const bool gate_up = args.up != nullptr;
-  const int rows = wide_tile_rows(args.table.n_rows, args.n, gate_up, multiprocessors);
-  const std::int64_t most = most_wide_tiles(args.table.n_slots, args.table.n_lists, args.most_rows + 1, rows);
-  const LaunchPlan plan = wide_rows_plan(args.type, most, args.n, gate_up, multiprocessors);
-  if (args.type == DType::q4_k) return launch(wide_rows<DType::q4_k>, plan, stream, args, rows);
-  if (args.type == DType::q5_k) return launch(wide_rows<DType::q5_k>, plan, stream, args, rows);
-  return launch(wide_rows<DType::q6_k>, plan, stream, args, rows);
+  if (args.type == DType::q4_k) return launch_type<DType::q4_k>(args, multiprocessors, stream);
+  if (args.type == DType::q5_k) return launch_type<DType::q5_k>(args, multiprocessors, stream);
+  return launch_type<DType::q6_k>(args, multiprocessors, stream);
 }
 
 }  // namespace conclave::cuda

@@ -25,19 +25,21 @@ inline constexpr std::int64_t kWideMean = 16;  // ...or all lists, where they ha
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.
-inline constexpr int kWideHalf = kWideRows * 128;
+constexpr int wide_half(int rows) {
+  return rows * 128;
+}
 inline constexpr int kWideSumStride = 32 + 16;
 constexpr int wide_column_stride(DType type) {
   return is_affine(type) ? block_bytes(type) : 208;
 }
-constexpr int wide_sums_at(DType type) {
-  return 2 * kWideHalf + kWideColumns * wide_column_stride(type);
+constexpr int wide_sums_at(DType type, int rows) {
+  return 2 * wide_half(rows) + kWideColumns * wide_column_stride(type);
 }
-constexpr int wide_scales_at(DType type) {
-  return wide_sums_at(type) + (is_affine(type) ? kWideRows * kWideSumStride : kWideColumns * 4);
+constexpr int wide_scales_at(DType type, int rows) {
+  return wide_sums_at(type, rows) + (is_affine(type) ? rows * kWideSumStride : kWideColumns * 4);
 }
-constexpr int wide_stage_bytes(DType type) {
-  return (wide_scales_at(type) + kWideRows * 4 + 1023) / 1024 * 1024;
+constexpr int wide_stage_bytes(DType type, int rows) {
+  return (wide_scales_at(type, rows) + rows * 4 + 1023) / 1024 * 1024;
 }
 // Behind the stages: outputs on their way to memory, 32 rows of a warpgroup at a time; what is known of two tiles;
 // barriers.
@@ -45,11 +47,18 @@ inline constexpr int kWideOutRows = 32;
 inline constexpr int kWideOutStride = kWideColumns / kWideMultiplying + 4;
 inline constexpr int kWideOutBytes = kWideMultiplying * kWideOutRows * kWideOutStride * 4;
 inline constexpr int kWideTileBytes = 2 * kWideRows * 8 + kWideMultiplying * kWideRows * 4 + 256;
-constexpr std::int64_t wide_shared_bytes(DType type) {
-  return 1023 + kWideStages * wide_stage_bytes(type) + kWideOutBytes + kWideTileBytes;  // it begins anywhere
+constexpr std::int64_t wide_shared_bytes(DType type, int rows) {
+  return 1023 + kWideStages * wide_stage_bytes(type, rows) + kWideOutBytes + kWideTileBytes;  // it begins anywhere
 }
-static_assert(wide_shared_bytes(DType::q4_k) <= 227 * 1024 && wide_shared_bytes(DType::q5_k) <= 227 * 1024 &&
-              wide_shared_bytes(DType::q6_k) <= 227 * 1024);
+static_assert(wide_shared_bytes(DType::q4_k, kWideRows) <= 227 * 1024 &&
+              wide_shared_bytes(DType::q5_k, kWideRows) <= 227 * 1024 &&
+              wide_shared_bytes(DType::q6_k, kWideRows) <= 227 * 1024);
+// Where tiles are short, two blocks share a multiprocessor.
+inline constexpr int kShortRows = 32;
+constexpr int wide_blocks_each(int rows) {
+  return rows == kShortRows ? 2 : 1;
+}
+static_assert(2 * (wide_shared_bytes(DType::q4_k, kShortRows) + 1024) <= 228 * 1024);
 
 // The most tiles of `tile` rows that n_rows rows over n_lists lists can need, of lists with at least `from`.
 constexpr std::int64_t most_wide_tiles(std::int64_t n_rows, std::int64_t n_lists, std::int64_t from,
@@ -63,21 +72,24 @@ static_assert(most_wide_tiles(kWideFrom - 1, 8, kWideFrom, 128) == 0 &&
 constexpr std::int64_t wide_tiles_across(std::int64_t n, bool gate_up) {
   return ceil_div(n, gate_up ? kWideColumns / 2 : kWideColumns);
 }
-// Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors.
-constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n, bool gate_up, int multiprocessors) {
+// Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors, or lists are short.
+constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
+                             int multiprocessors) {
+  if (n_rows <= (kShortRows + 8) * n_lists) return kShortRows;
   int rows = kWideRows;
   while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows /= 2;
   return rows;
 }
-static_assert(wide_tile_rows(4096, 768, true, 132) == 128 && wide_tile_rows(512, 512, false, 132) == 32);
+static_assert(wide_tile_rows(4096, 128, 768, true, 132) == 32 && wide_tile_rows(16384, 128, 768, true, 132) == 128);
+static_assert(wide_tile_rows(512, 1, 512, false, 132) == 32);
 
 // Blocks take tiles until there are none.
-constexpr LaunchPlan wide_rows_plan(DType type, std::int64_t most_tiles, std::int64_t n, bool gate_up,
+constexpr LaunchPlan wide_rows_plan(DType type, std::int64_t most_tiles, std::int64_t n, bool gate_up, int rows,
                                     int multiprocessors) {
   const std::int64_t tiles = most_tiles * wide_tiles_across(n, gate_up);
-  return {.blocks = tiles < multiprocessors ? tiles : multiprocessors,
-          .threads = kWideThreads,
-          .shared_bytes = wide_shared_bytes(type)};
+  const std::int64_t room = std::int64_t{multiprocessors} * wide_blocks_each(rows);
+  return {
+      .blocks = tiles < room ? tiles : room, .threads = kWideThreads, .shared_bytes = wide_shared_bytes(type, rows)};
 }
 
 // Whether this build has the kernel for the current GPU.
