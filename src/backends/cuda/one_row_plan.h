@@ -46,7 +46,7 @@ inline constexpr int kOneChunks = 2 * kPassUnits;
 inline constexpr int kOnePasses = 8;  // of a warp, at most
 inline constexpr int kOneTerms = kOnePasses * kPassUnits;
 inline constexpr std::int64_t kOneWanted = 132 * 8;  // warps that a large GPU is glad of
-inline constexpr std::int64_t kOnePairs = 64;        // beyond them weights are worth sharing
+inline constexpr std::int64_t kOnePairs = 128;       // beyond them weights are worth sharing
 inline constexpr std::int64_t kOneRows = 4;
 
 // How a row's columns are dealt out.

@@ -21,7 +21,7 @@ inline constexpr int kWideColumns = 128;
 inline constexpr int kWideRows = 128;
 inline constexpr int kWideStages = 3;
 inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
-inline constexpr std::int64_t kWideMean = 16;  // ...or all lists, where they have as many on average
+inline constexpr std::int64_t kWideMean = 2;   // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.
@@ -75,12 +75,12 @@ constexpr std::int64_t wide_tiles_across(std::int64_t n, bool gate_up) {
 // Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors, or lists are short.
 constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
                              int multiprocessors) {
-  if (n_rows <= (kShortRows + 8) * n_lists) return kShortRows;
+  if (n_rows <= (kShortRows - 8) * n_lists) return kShortRows;
   int rows = kWideRows;
   while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows /= 2;
   return rows;
 }
-static_assert(wide_tile_rows(4096, 128, 768, true, 132) == 32 && wide_tile_rows(16384, 128, 768, true, 132) == 128);
+static_assert(wide_tile_rows(2048, 128, 768, true, 132) == 32 && wide_tile_rows(16384, 128, 768, true, 132) == 128);
 static_assert(wide_tile_rows(512, 1, 512, false, 132) == 32);
 
 // Blocks take tiles until there are none.

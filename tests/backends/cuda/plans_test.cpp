@@ -39,13 +39,14 @@ TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
 }
 
 TEST(CudaPlans, WideTilesAreSmallerWhereThereAreFew) {
-  EXPECT_EQ(wide_tile_rows(65536, 2048, false, 132), 128);
-  EXPECT_EQ(wide_tile_rows(4096, 768, true, 132), 128);
-  EXPECT_EQ(wide_tile_rows(512, 2048, false, 132), 64);
-  EXPECT_EQ(wide_tile_rows(17, 64, false, 132), 32);
+  EXPECT_EQ(wide_tile_rows(65536, 128, 2048, false, 132), 128);
+  EXPECT_EQ(wide_tile_rows(2048, 128, 768, true, 132), kShortRows);
+  EXPECT_EQ(wide_tile_rows(512, 1, 2048, false, 132), 64);
+  EXPECT_EQ(wide_tile_rows(17, 1, 64, false, 132), kShortRows);
   EXPECT_EQ(wide_rows_plan(DType::q4_k, most_wide_tiles(8, 128, kWideFrom, 128), 768, true, kWideRows, 132).blocks, 0);
-  EXPECT_EQ(wide_rows_plan(DType::q4_k, 1, 768, true, 132).blocks, 12);
-  EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, 132).blocks, 132);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, 1, 768, true, kWideRows, 132).blocks, 12);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, kWideRows, 132).blocks, 132);
+  EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, kShortRows, 132).blocks, 264);
 }
 
 TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
