@@ -81,7 +81,10 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .bias_type = v.bias.type,
                 .act = v.act};
   if (bank.q != nullptr && wide.multiprocessors > 0) {
-    const bool all = args.table.n_rows >= kWideMean * rows.max_active();
+    // Few tiles leave most of the GPU idle.
+    const std::int64_t tiles = wide_tiles_across(args.n, v.up.data != nullptr) *
+                               std::max(rows.max_active(), ceil_div(args.table.n_rows, kWideRows));
+    const bool all = args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= wide.multiprocessors;
     const bool some = all || rows.max_slots() >= kWideFrom;
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
     if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
