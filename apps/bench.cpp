@@ -157,7 +157,8 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
             ->check(CLI::Range(1, 1000)),
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
             ->check(CLI::PositiveNumber),
-        command.add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512)")
+        command
+            .add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512; on a GPU 2048)")
             ->check(CLI::PositiveNumber),
         add_kv_option(command, options.kv_type, "f16")}) {
     option->needs(model);

@@ -64,7 +64,8 @@ void add_logits(CLI::App& app, Command& chosen) {
   command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
-  command->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512)")
+  command
+      ->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512; on a GPU 2048)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   add_kv_option(*command, options->session.kv_type, "f32");

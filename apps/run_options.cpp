@@ -86,7 +86,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->type_name("N");
   add_device_options(command, options.device);
   add_kv_option(command, options.session.kv_type, "f16");
-  command.add_option("--chunk", options.session.chunk, "tokens of a prompt that go through the model at once (512)")
+  command
+      .add_option("--chunk", options.session.chunk,
+                  "tokens of a prompt that go through the model at once (512; on a GPU 2048)")
       ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   CLI::Option* ids = command.add_flag("--ids", options.ids, "print token ids instead of text");

@@ -101,7 +101,8 @@ class ModelBench {
     }
     // What has no room is refused before anything is measured.
     for (const Workload& work : works_) {
-      plan_session(model_.impl().description.config, sizes_of(work, true), model_.impl().device->available_bytes());
+      plan_session(model_.impl().description.config, sizes_of(work, true), model_.impl().device->available_bytes(),
+                   model_.impl().device->usual_rows());
     }
     facts_ = {.file = options.model.filename().string(),
               .model = model_.facts(),

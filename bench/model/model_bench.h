@@ -17,7 +17,7 @@ struct ModelBenchOptions {
   std::vector<std::int32_t> batches = {1};      // sequences that are decoded together
   std::int64_t repetitions = 5;
   std::int64_t context = 0;  // tokens of a sequence; 0: what the work needs
-  std::int64_t chunk = 512;
+  std::int64_t chunk = 0;    // as SessionOptions has it
   KvType kv_type = KvType::f16;
   bool json = false;
 };

@@ -38,7 +38,7 @@ struct Session::Impl {
       : model(of),
         device(*of.impl().device),
         config(of.impl().description.config),
-        plan(plan_session(config, options, device.available_bytes())),
+        plan(plan_session(config, options, device.available_bytes(), device.usual_rows())),
         kv(device, config, plan.kv),
         workspace(device, config, plan.workspace),
         inputs(device, plan.inputs()),

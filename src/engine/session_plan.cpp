@@ -63,12 +63,13 @@ std::int64_t rows_of_head(const ModelConfig& config, const SessionOptions& optio
 }  // namespace
 
 SessionPlan plan_session(const ModelConfig& config, const SessionOptions& options,
-                         std::optional<std::int64_t> available) {
+                         std::optional<std::int64_t> available, std::int64_t usual_chunk) {
   const std::int64_t asked = options.context == 0 ? std::min(kUsualContext, config.n_context) : options.context;
   const std::int64_t context = in_range("the context", asked, kMaxSessionContext);
   const std::int64_t n_seqs = in_range("the number of sequences", options.max_sequences, kMaxSequences);
   // More than all sequences can take is never used.
-  const std::int64_t chunk = std::min(in_range("the chunk", options.chunk, kMaxChunk), context * n_seqs);
+  const std::int64_t chunk =
+      std::min(in_range("the chunk", options.chunk == 0 ? usual_chunk : options.chunk, kMaxChunk), context * n_seqs);
   SessionPlan plan{
       .kv = KvCachePlan(config, {.type = cache_type(options.kv_type), .context = context, .max_sequences = n_seqs}),
       .workspace = {.max_tokens = chunk,

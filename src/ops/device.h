@@ -52,6 +52,8 @@ class Device {
   virtual void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) = 0;
   // Bytes that allocate() could still give, all together; nothing where the device does not know.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
+  // Rows of activations that products want at once to be fast: chunks of a prompt, where nobody says how many.
+  virtual std::int64_t usual_rows() const { return 512; }
   // Whether this device's ops can use the buffer.
   virtual bool reaches(const Buffer& buffer) const = 0;
 

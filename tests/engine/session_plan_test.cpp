@@ -59,7 +59,7 @@ TEST(SessionPlan, OptionsOutOfRangeAreRefused) {
   EXPECT_EQ(refusal({.context = -1}), "the context is -1, must be 1 to 2147483584");
   EXPECT_NE(refusal({.context = std::int64_t{1} << 40}), "");
   EXPECT_EQ(refusal({.max_sequences = 0}), "the number of sequences is 0, must be 1 to 4096");
-  EXPECT_EQ(refusal({.chunk = 0}), "the chunk is 0, must be 1 to 8192");
+  EXPECT_EQ(refusal({.chunk = -1}), "the chunk is -1, must be 1 to 8192");
   EXPECT_EQ(refusal({.logit_rows = -4}), "the number of logit rows is -4, must be 1 to 8192");
   EXPECT_NE(refusal({.context = 2147483584, .max_sequences = 4096}, 16 * kGiB), "");
   ModelConfig odd = qwen3_30b();
