@@ -103,84 +103,63 @@ struct Fetcher {
   }
 };
 
-// Superblock c of a row, made here or taken from the bank, by a warp.
-struct RowChunk {
-  QuantizedLane q;
-  std::uint16_t sum;  // of the 16 values that a lane has with its neighbour, as f16
-};
-template <DType type>
-__device__ __forceinline__ RowChunk chunk_of_bank(const UnitArgs& args, int from, int c) {
-  const int lane = threadIdx.x % kWarp;
-  const std::int64_t place = std::int64_t{max(from, 0)} * args.chunks + c;
-  const int2 words = reinterpret_cast<const int2*>(args.q + place * kChunk)[lane];
-  RowChunk taken{{words.x, words.y, args.scale[place]}, 0};
-  if constexpr (is_affine(type)) taken.sum = args.sums[place * 16 + lane / 2];
-  return taken;
-}
-template <DType type>
-__device__ __forceinline__ RowChunk row_chunk(const UnitArgs& args, int from, int c) {
-  if (args.q != nullptr) return chunk_of_bank<type>(args, from, c);
-  float v[8];
-  load_chunk(args.x_type, args.x + max(from, 0) * args.x_stride, c, std::int64_t{args.chunks} * kChunk,
-             static_cast<int>(threadIdx.x % kWarp), v);
-  RowChunk made{quantize_lane(v), 0};
-  if constexpr (is_affine(type)) {
-    const int sum = __dp4a(made.q.low, 0x01010101, __dp4a(made.q.high, 0x01010101, 0));
-    made.sum = __half_as_ushort(__int2half_rn(sum + __shfl_xor_sync(kAllLanes, sum, 1)));
-  }
-  return made;
-}
-
 // Rows in shared memory: those of superblock `slot` of a segment.
 struct StagedRows {
   std::byte* q;
   std::byte* sums;  // [slot][row][16]
   float* scale;     // [slot][row]
-
-  template <DType type>
-  __device__ __forceinline__ void put(int slot, int r, const RowChunk& made) const {
-    const int lane = threadIdx.x % kWarp;
-    const int place = slot * 2 * kRowTile + r;
-    LaneWeights<type>::put(q + r * kFewRowStride + slot * kChunk, lane, made.q.low, made.q.high);
-    if constexpr (is_affine(type)) {
-      if (lane % 2 == 0) reinterpret_cast<std::uint16_t*>(sums + place * kFewSumBytes)[lane / 2] = made.sum;
-    }
-    if (lane == 0) scale[place] = made.q.scale;
-  }
+};
+struct RowPlace {
+  int r;
+  int slot;
+  int c;
 };
 
-// Superblocks first .. first + count - 1 of the rows, by all warps of a block.
+// Superblock c of a row from the bank, by a warp; it is there when its copies are.
 template <DType type>
-__device__ __forceinline__ void stage_all(const UnitArgs& args, const TableSlot* slots, int n_rows, int first,
-                                          int count, const StagedRows& to) {
-  constexpr int kAtOnce = 4;  // asked for before any is waited for
-  const int n = n_rows * count;
-  const int inverse = 65536 / count + 1;
-  const auto row_of_pair = [&](int p) { return p * inverse >> 16; };  // p / count: exact for so few
-  const int warp = threadIdx.x / kWarp;
-  if (args.q == nullptr) {
-#pragma unroll 1
-    for (int p = warp; p < n; p += kFewWarps) {
-      const int r = row_of_pair(p);
-      to.put<type>(p - r * count, r, row_chunk<type>(args, slots[r].from, first + p - r * count));
-    }
-    return;
+__device__ __forceinline__ void copy_row(const UnitArgs& args, int from, const RowPlace& at, const StagedRows& to) {
+  const int lane = threadIdx.x % kWarp;
+  const int place = at.slot * 2 * kRowTile + at.r;
+  const std::int64_t taken = std::int64_t{max(from, 0)} * args.chunks + at.c;
+  LaneWeights<type>::copy(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, args.q + taken * kChunk + 8 * lane);
+  if (is_affine(type) && lane < kFewSumBytes / 4) {
+    copy_4(to.sums + place * kFewSumBytes + 4 * lane, args.sums + taken * 16 + 2 * lane);
   }
-#pragma unroll 1
-  for (int p = warp; p < n; p += kAtOnce * kFewWarps) {
-    RowChunk taken[kAtOnce];
-    int r[kAtOnce];
-    int k[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int pair = min(p + i * kFewWarps, n - 1);  // the last again: the same bytes
-      r[i] = row_of_pair(pair);
-      k[i] = pair - r[i] * count;
-      taken[i] = chunk_of_bank<type>(args, slots[r[i]].from, first + k[i]);
+  if (lane == kWarp - 1) copy_4(to.scale + place, args.scale + taken);
+}
+// The same, made here.
+template <DType type>
+__device__ __forceinline__ void make_row(const UnitArgs& args, int from, const RowPlace& at, const StagedRows& to) {
+  const int lane = threadIdx.x % kWarp;
+  const int place = at.slot * 2 * kRowTile + at.r;
+  float v[8];
+  load_chunk(args.x_type, args.x + max(from, 0) * args.x_stride, at.c, std::int64_t{args.chunks} * kChunk, lane, v);
+  const QuantizedLane made = quantize_lane(v);
+  LaneWeights<type>::put(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, made.low, made.high);
+  if constexpr (is_affine(type)) {
+    int sum = __dp4a(made.low, 0x01010101, __dp4a(made.high, 0x01010101, 0));
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    if (lane % 2 == 0) {
+      reinterpret_cast<std::uint16_t*>(to.sums + place * kFewSumBytes)[lane / 2] = __half_as_ushort(__int2half_rn(sum));
     }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) to.put<type>(k[i], r[i], taken[i]);
   }
+  if (lane == 0) to.scale[place] = made.scale;
+}
+// `n` of them, the i-th as `where(i)` says.
+template <DType type, class Where>
+__device__ __forceinline__ void stage_rows(const UnitArgs& args, const TableSlot* slots, int n, const StagedRows& to,
+                                           Where&& where) {
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) {
+    const RowPlace at = where(i);
+    if (args.q != nullptr) {
+      copy_row<type>(args, slots[at.r].from, at, to);
+    } else {
+      make_row<type>(args, slots[at.r].from, at, to);
+    }
+  }
+  end_copies();
+  await_copies<0>();
 }
 
 }  // namespace conclave::cuda

@@ -116,6 +116,17 @@ struct FewWork {
     multiply_tile<type, kTiles>(ring + fetcher.at, c, rows, slot, take);  // the ring is full: it is the next to fill
   }
 
+  // Superblocks c0 .. c0 + count - 1 of the rows, by all warps.
+  __device__ __forceinline__ void stage_segment(int n_rows, int c0, int count) const {
+    const int warp = threadIdx.x / kWarp;
+    const int inverse = 65536 / count + 1;
+    stage_rows<type>(args, slots, (n_rows * count - warp + kFewWarps - 1) / kFewWarps, rows, [&](int i) {
+      const int place = warp + i * kFewWarps;
+      const int r = place * inverse >> 16;  // place / count: exact for so few
+      return RowPlace{r, place - r * count, c0 + place - r * count};
+    });
+  }
+
   // Tiles first, first + kFewWarps, ... as they are fetched, each by this warp alone. All warps take part in `rounds`.
   template <int kTiles>
   __device__ __forceinline__ void multiply_own(int expert, int n_rows, int first, int rounds) const {
@@ -129,7 +140,7 @@ struct FewWork {
         const int count = min(args.chunks - c0, kMaxSegment);
         if (args.chunks > kMaxSegment || round == 0) {  // else they are there
           if (c0 > 0 || round > 0) __syncthreads();
-          stage_all<type>(args, slots, n_rows, c0, count, rows);
+          stage_segment(n_rows, c0, count);
           __syncthreads();
         }
         if (tile >= end) continue;
@@ -162,8 +173,7 @@ struct FewWork {
         if (of < tiles && c < args.chunks) {
           if (args.chunks > kMaxSegment || part == first) {
             __syncwarp();
-#pragma unroll 1
-            for (int r = 0; r < n_rows; ++r) rows.put<type>(warp, r, row_chunk<type>(args, slots[r].from, c));
+            stage_rows<type>(args, slots, n_rows, rows, [&](int i) { return RowPlace{i, warp, c}; });
             __syncwarp();
           }
           float add[4];
@@ -223,12 +233,11 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   };
   Fetcher<type> fetcher(args, ring, kShares ? warp % share : 0, kShares ? share : 1, kShares ? tiles : kFewWarps);
   int step = 0;
-  int dealt = 0;
   const auto fetch_first = [&](int expert, int first, int end) {
     if (kShares) {
       fetcher.start(args, expert, warp / share < tiles ? first * tiles + warp / share : end * tiles, end * tiles);
     } else {
-      fetcher.start(args, expert, first + (warp - dealt & kFewWarps - 1), end);
+      fetcher.start(args, expert, first + (warp - first & kFewWarps - 1), end);
     }
   };
   if (one_matrix) fetch_first(0, first_of(blockIdx.x, 1), first_of(blockIdx.x + 1, 1));
@@ -262,7 +271,7 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
         if constexpr (kShares) {
           work.multiply_shared(expert, n_rows, first, end);
         } else {
-          const int mine = first + (warp - dealt & kFewWarps - 1);
+          const int mine = first + (warp - first & kFewWarps - 1);
           const int rounds = (end - first + kFewWarps - 1) / kFewWarps;
           if (n_rows > kRowTile) {
             work.template multiply_own<2>(expert, n_rows, mine, rounds);
@@ -271,7 +280,6 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
           }
         }
       }
-      dealt += end - first;
     }
     if (one_matrix) break;
     __syncthreads();

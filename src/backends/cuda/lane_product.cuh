@@ -60,8 +60,14 @@ struct LaneWeights {
   }
 
   // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 8 of either group.
+  static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
+    return to + i / 8 * 64 + 16 * (i % 4) + 8 * (i / 4 % 2);
+  }
   static __device__ __forceinline__ void put(std::byte* to, int i, int low, int high) {
-    *reinterpret_cast<int2*>(to + i / 8 * 64 + 16 * (i % 4) + 8 * (i / 4 % 2)) = make_int2(low, high);
+    *reinterpret_cast<int2*>(place(to, i)) = make_int2(low, high);
+  }
+  static __device__ __forceinline__ void copy(std::byte* to, int i, const std::int8_t* from) {
+    copy_8(place(to, i), from);
   }
 
   // The sums of levels times scales. `rows`: the superblock of the first; rows past the last may be anything: no other row
@@ -179,10 +185,17 @@ struct LaneWeights<DType::q6_k> {
   }
 
   // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 4 of each group.
+  static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
+    return to + i / 8 * 64 + 32 * (i % 2) + 4 * (i / 2 % 4);
+  }
   static __device__ __forceinline__ void put(std::byte* to, int i, int low, int high) {
-    int* words = reinterpret_cast<int*>(to + i / 8 * 64 + 32 * (i % 2) + 4 * (i / 2 % 4));
+    int* words = reinterpret_cast<int*>(place(to, i));
     words[0] = low;
     words[4] = high;
+  }
+  static __device__ __forceinline__ void copy(std::byte* to, int i, const std::int8_t* from) {
+    copy_4(place(to, i), from);
+    copy_4(place(to, i) + 16, from + 4);
   }
 
   // A byte is 4 (level - 32): four bits of ql, two of qh above them, and the sign turned round.
