@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   auto* const scales = reinterpret_cast<float*>(sums + kFewScales * kFewSumBytes);
   const StagedRows rows{rows_q, sums, scales};
 
-  // Blocks have equal runs of all (list, part), one after another. A part of warps that share goes to all of them, others to
-  // the warps in turn. The first weights of one matrix are fetched before anything is waited for.
+  // Blocks have equal runs of all (list, part), one after another. A part of warps that share goes to all of them,
+  // others to the warps in turn. The first weights of one matrix are fetched before anything is waited for.
   const bool one_matrix = args.table.begin == nullptr;
   const auto first_of = [&](unsigned block, int n_lists) {
     const unsigned items = static_cast<unsigned>(n_lists) * static_cast<unsigned>(parts);

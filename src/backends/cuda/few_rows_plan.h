@@ -1,12 +1,12 @@
 // Products of few rows with superblock weights, on the int8 tensor cores: bound by the bytes of the weights, which are
 // read once for all rows of an expert. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
 //
-// A warp multiplies a tile of 16 columns (of gate_up: 8 of gate and the same 8 of up), superblock by superblock, with one or
-// two tiles of eight rows of int8. Weights are copied to its own shared memory ahead of time; rows are staged once for all
-// warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all superblocks of its tile
-// and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the warps of a block share a tile,
-// a superblock each: what each adds to an output goes to shared memory and is added in the order of the superblocks.
-// Blocks have equal runs of all (list, tiles).
+// A warp multiplies a tile of 16 columns (of gate_up: 8 of gate and the same 8 of up), superblock by superblock, with
+// one or two tiles of eight rows of int8. Weights are copied to its own shared memory ahead of time; rows are staged
+// once for all warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all
+// superblocks of its tile and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the
+// warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
+// the order of the superblocks. Blocks have equal runs of all (list, tiles).
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -72,9 +72,9 @@ constexpr int few_tiles(std::int64_t chunks) {
 }
 static_assert(few_tiles(1) == 8 && few_tiles(3) == 2 && few_tiles(8) == 1 && few_tiles(56) == 1);
 
-// In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work, and, where tiles are shared,
-// what it adds to the outputs, for this step and the next. Of a block: rows as int8, their sums and scales. Strides keep accesses
-// in different banks.
+// In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work, and, where tiles are
+// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8, their sums and scales.
+// Strides keep accesses in different banks.
 constexpr int column_stride(DType type) {
   return type == DType::q4_k ? 160 : type == DType::q5_k ? 224 : 208;
 }
