@@ -5,7 +5,7 @@
 
 namespace conclave::cuda {
 
-inline constexpr int kListed = 1024;  // lists whose places are kept
+inline constexpr int kListed = 256;  // lists whose places are kept
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 struct ActiveLists {

@@ -1,162 +1,248 @@
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/active_lists.cuh"
+#include "backends/cuda/few_copies.cuh"
 #include "backends/cuda/few_rows_plan.h"
 #include "backends/cuda/lane_product.cuh"
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/quantize.cuh"
 #include "backends/cuda/unit_output.cuh"
 
 namespace conclave::cuda {
 namespace {
 
-// Superblock c of the 16 columns of tile `tile`, in words of 16 bytes.
-template <DType type>
-__device__ __forceinline__ void copy_tile(const UnitArgs& args, int expert, int first_column, int tile, int c,
-                                          std::byte* to) {
-  constexpr int kWords = tile_bytes(type) / 16;
-  constexpr int kColumnWords = kWords / kTile;
-  const UnitColumns<kTile / 2> at{args, expert, first_column};
-#pragma unroll
-  for (int j = 0; j < (kWords + kWarp - 1) / kWarp; ++j) {
-    const int word = static_cast<int>(threadIdx.x % kWarp) + kWarp * j;
-    if (kWords % kWarp != 0 && word >= kWords) break;
-    const int of = word / kColumnWords;
-    const int w = word % kColumnWords;
-    const std::byte* column = at.address(kTile * tile + of);
-    if constexpr (is_affine(type)) {
-      copy_16(to + 16 * word, column + block_bytes(type) * c + 16 * w);
-    } else {
-      const PlanesQ6K planes{args.chunks};
-      const std::int64_t from = w < 8    ? planes.ql(c) + 16 * w
-                                : w < 12 ? planes.qh(c) + 16 * (w - 8)
-                                : w < 13 ? planes.scales(c)
-                                         : planes.d(c) / 16 * 16;
-      copy_16(to + (w < 13 ? of * 208 + 16 * w : kTile * 208 + 16 * of), column + from);
-    }
-  }
-}
-
-// Chunk c of up to eight rows as int8, made here or taken from the bank. Lane l names row l / 4, and gets its scale.
-template <DType type>
-__device__ __forceinline__ float stage_rows(const UnitArgs& args, int n_rows, int from, int c, std::byte* to) {
-  using W = LaneWeights<type>;
-  const int lane = threadIdx.x % kWarp;
-  float scale = 0.0F;
-  __syncwarp();
-#pragma unroll 1
-  for (int r = 0; r < n_rows; ++r) {
-    const std::int64_t row = max(__shfl_sync(kAllLanes, from, 4 * r), 0);
-    QuantizedLane made;
-    if (args.q != nullptr) {
-      const std::int64_t place = row * args.chunks + c;
-      const int2 words = reinterpret_cast<const int2*>(args.q + place * kChunk)[lane];
-      made = {words.x, words.y, args.scale[place]};
-    } else {
-      float v[8];
-      load_chunk(args.x_type, args.x + row * args.x_stride, c, std::int64_t{args.chunks} * kChunk, lane, v);
-      made = quantize_lane(v);
-    }
-    *reinterpret_cast<int2*>(to + r * W::kRowStride + W::place(8 * lane)) = make_int2(made.low, made.high);
-    if (lane / 4 == r) scale = made.scale;
-  }
-  __syncwarp();
-  return scale;
-}
-
-// What superblock c of a tile adds to its outputs.
-template <DType type>
-__device__ __forceinline__ void multiply_tile(const std::byte* tile, int c, const std::byte* rows, int n_rows,
-                                              float scale, float2* terms) {
-  const int lane = threadIdx.x % kWarp;
+// What a superblock adds to the outputs: y + add - less.
+template <DType type, int kTiles, class Take>
+__device__ __forceinline__ void multiply_tile(const std::byte* tile, int c, const StagedRows& rows, int slot,
+                                              Take&& take) {
   const LaneWeights<type> w(tile, c);
-  int sum[4];
-  int low[4];
-  w.multiply(rows, sum, low);
+  int sum[kTiles][4];
+  float low[kTiles][4];
+  w.template multiply<kTiles>(rows.q + slot * kChunk, sum);
+  if constexpr (is_affine(type)) {
+    w.template multiply_mins<kTiles>(rows.sums + slot * 2 * kRowTile * kFewSumBytes, low);
+  }
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const int r = 2 * (lane % 4) + e % 2;
-    const float by = __shfl_sync(kAllLanes, scale, 4 * r);
-    float2 term{(by * w.d(e / 2)) * static_cast<float>(sum[e]), 0.0F};
-    if constexpr (is_affine(type)) term.y = (by * w.dmin(e / 2)) * static_cast<float>(low[e]);
-    if (r < n_rows) terms[r * kTermStride + lane / 4 + 8 * (e / 2)] = term;
-  }
-}
-
-// An output takes what `count` superblocks add to it. `plain`: one of them says that the row has no int8 form.
-template <DType type>
-__device__ __forceinline__ void add_terms(const float2* terms, const float* scales, int count, float& y, bool& plain) {
+  for (int t = 0; t < kTiles; ++t) {
+    const float2 by =
+        *reinterpret_cast<const float2*>(rows.scale + slot * 2 * kRowTile + t * kRowTile + 2 * (threadIdx.x % 4));
 #pragma unroll
-  for (int k = 0; k < kMaxSegment; ++k) {
-    if (k >= count) break;
-    const float2 add = terms[k * kWarpTerms];
-    plain = plain || isnan(scales[k * kFewRows]);
-    y = y + add.x;
-    if constexpr (is_affine(type)) y = y - add.y;
+    for (int e = 0; e < 4; ++e) {
+      const float scale = e % 2 == 0 ? by.x : by.y;
+      const float add = (scale * w.d(e / 2)) * static_cast<float>(sum[t][e]);
+      float less = 0.0F;
+      if constexpr (is_affine(type)) less = (scale * w.dmin(e / 2)) * low[t][e];
+      take(t, e, add, less);
+    }
   }
 }
-
-// All lanes of a warp together: with gate and up, lanes 8 apart have the two.
-__device__ __forceinline__ void store_output(const UnitArgs& args, const UnitColumns<kTile / 2>& at,
-                                             const TableSlot& slot, int column, float y, bool plain) {
-  if (plain && slot.from >= 0) y = at.plain(column, slot.from);
-  if (args.up != nullptr) {
-    const float up = __shfl_down_sync(kAllLanes, y, kTile / 2);
-    if (column % kTile >= kTile / 2) return;
-    y = gated(args.act, y, up);
-  }
-  if (slot.from >= 0) at.store(column, slot.to, y);
-}
-
 template <DType type>
-__global__ void __launch_bounds__(kFewMaxThreads, 2) few_rows(const __grid_constant__ UnitArgs args) {
+__device__ __forceinline__ void add_to(float& y, float add, float less) {
+  y = y + add;
+  if constexpr (is_affine(type)) y = y - less;
+}
+
+// Whether a row is int8 at all; by one thread, where an output came out as NaN.
+static __device__ __noinline__ bool has_int8_form(const UnitArgs& args, std::int64_t row) {
+#pragma unroll 1
+  for (int c = 0; c < args.chunks; ++c) {
+    if (args.q != nullptr) {
+      if (isnan(args.scale[row * args.chunks + c])) return false;
+      continue;
+    }
+    float largest = 0.0F;
+#pragma unroll 1
+    for (int i = 0; i < kChunk; ++i) {
+      const float v = load_float(args.x_type, args.x + row * args.x_stride, std::int64_t{c} * kChunk + i);
+      if (!isfinite(v)) return false;
+      largest = fmaxf(largest, fabsf(v));
+    }
+    if (largest != 0.0F && largest < 0x1p-100F) return false;
+  }
+  return true;
+}
+// What a lane's two columns give for such a row.
+static __device__ __noinline__ float2 checked(const UnitArgs& args, int expert, int first, int column, int from,
+                                              float2 y) {
+  if (has_int8_form(args, from)) return y;
+  const FewColumns at{args, expert, first};
+  return {at.plain(column, from), at.plain(column + 8, from)};
+}
+static __device__ __noinline__ void store_other(const UnitArgs& args, int first, int column, int row, float y) {
+  FewColumns{args, 0, first}.store(column, row, y);
+}
+
+// A lane's outputs of a tile.
+template <int kTiles>
+__device__ __forceinline__ void store_tile(const UnitArgs& args, const TableSlot* slots, int expert, int tile,
+                                           float (&y)[kTiles][4]) {
+  const int mine = threadIdx.x % kWarp / 4;
+  const int first = tile * few_columns(args.up != nullptr);
+  const int n = columns_of(args.table, args.n);
+  const bool simple = args.out_type == DType::f32 && args.bias == nullptr;
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    const TableSlot slot = slots[i / 2 * kRowTile + 2 * (threadIdx.x % 4) + i % 2];
+    float2 both{y[i / 2][i % 2], y[i / 2][i % 2 + 2]};
+    if (slot.from < 0) continue;
+    if (isnan(both.x) || isnan(both.y)) both = checked(args, expert, first, mine, slot.from, both);
+    const float a = args.up != nullptr ? gated(args.act, both.x, both.y) : both.x;
+    if (simple) {
+      float* out = reinterpret_cast<float*>(args.out + slot.to * args.out_stride) + (first + mine);
+      if (first + mine < n) out[0] = a;
+      if (args.up == nullptr && first + mine + 8 < n) out[8] = both.y;
+    } else {
+      store_other(args, first, mine, slot.to, a);
+      if (args.up == nullptr) store_other(args, first, mine + 8, slot.to, both.y);
+    }
+  }
+}
+
+// What a warp has while it works on a list.
+template <DType type>
+struct FewWork {
+  const UnitArgs& args;
+  Fetcher<type>& fetcher;
+  const std::byte* ring;
+  const StagedRows& rows;
+  const TableSlot* slots;
+  float4* terms;  // [step % 2][warp][2][lane]
+  int& step;
+
+  // Waits for the next tile, asks for one more, and multiplies.
+  template <int kTiles, class Take>
+  __device__ __forceinline__ void multiply_next(int c, int slot, Take&& take) const {
+    await_copies<tiles_ahead(type) - 1>();
+    __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
+    fetcher.fetch(args);
+    multiply_tile<type, kTiles>(ring + fetcher.at, c, rows, slot, take);  // the ring is full: it is the next to fill
+  }
+
+  // Superblocks c0 .. c0 + count - 1 of the rows, by all warps.
+  __device__ __forceinline__ void stage_segment(int n_rows, int c0, int count) const {
+    const int warp = threadIdx.x / kWarp;
+    const int inverse = 65536 / count + 1;
+    stage_rows<type>(args, slots, (n_rows * count - warp + kFewWarps - 1) / kFewWarps, rows, [&](int i) {
+      const int place = warp + i * kFewWarps;
+      const int r = place * inverse >> 16;  // place / count: exact for so few
+      return RowPlace{r, place - r * count, c0 + place - r * count};
+    });
+  }
+
+  // Tiles first, first + kFewWarps, ... as they are fetched, each by this warp alone. All warps take part in `rounds`.
+  template <int kTiles>
+  __device__ __forceinline__ void multiply_own(int expert, int n_rows, int first, int rounds) const {
+    const int end = fetcher.end_tile;
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+      const int tile = first + round * kFewWarps;
+      float y[kTiles][4] = {};
+#pragma unroll 1
+      for (int c0 = 0; c0 < args.chunks; c0 += kMaxSegment) {
+        const int count = min(args.chunks - c0, kMaxSegment);
+        if (args.chunks > kMaxSegment || round == 0) {  // else they are there
+          if (c0 > 0 || round > 0) __syncthreads();
+          stage_segment(n_rows, c0, count);
+          __syncthreads();
+        }
+        if (tile >= end) continue;
+#pragma unroll 1
+        for (int c = 0; c < count; ++c) {
+          multiply_next<kTiles>(c0 + c, c,
+                                [&](int t, int e, float add, float less) { add_to<type>(y[t][e], add, less); });
+        }
+      }
+      if (tile < end) store_tile<kTiles>(args, slots, expert, tile, y);
+    }
+  }
+
+  // Groups of tiles first .. end - 1, each by all warps of the block.
+  __device__ __forceinline__ void multiply_shared(int expert, int n_rows, int first, int end) const {
+    const int lane = threadIdx.x % kWarp;
+    const int warp = threadIdx.x / kWarp;
+    const int share = few_share(args.chunks);
+    const int tiles = few_tiles(args.chunks);
+    const int of = warp / share;
+    const int mine = warp - of * share;
+    int adds = 0;  // the one of a tile's warps that adds up this time
+#pragma unroll 1
+    for (int part = first; part < end; ++part) {
+      float y[1][4] = {};
+#pragma unroll 1
+      for (int c0 = 0; c0 < args.chunks; c0 += kMaxSegment) {
+        const int c = c0 + mine;
+        float4* const to = terms + step % 2 * (kFewWarps * 2 * kWarp) + lane;
+        if (of < tiles && c < args.chunks) {
+          if (args.chunks > kMaxSegment || part == first) {
+            __syncwarp();
+            stage_rows<type>(args, slots, n_rows, rows, [&](int i) { return RowPlace{i, warp, c}; });
+            __syncwarp();
+          }
+          float add[4];
+          float less[4];
+          multiply_next<1>(c, warp, [&](int, int e, float a, float l) { add[e] = a, less[e] = l; });
+          to[warp * 2 * kWarp] = make_float4(add[0], add[1], add[2], add[3]);
+          if constexpr (is_affine(type)) to[(warp * 2 + 1) * kWarp] = make_float4(less[0], less[1], less[2], less[3]);
+        }
+        __syncthreads();
+        if (of < tiles && mine == adds) {
+          const float4* from = to + of * share * 2 * kWarp;
+          const int count = min(args.chunks - c0, share);
+#pragma unroll 4
+          for (int k = 0; k < count; ++k) {
+            const float4 add = from[k * 2 * kWarp];
+            const float4 less = is_affine(type) ? from[(k * 2 + 1) * kWarp] : float4{};
+            add_to<type>(y[0][0], add.x, less.x);
+            add_to<type>(y[0][1], add.y, less.y);
+            add_to<type>(y[0][2], add.z, less.z);
+            add_to<type>(y[0][3], add.w, less.w);
+          }
+        }
+        ++step;
+      }
+      if (of < tiles && mine == adds) store_tile<1>(args, slots, expert, part * tiles + of, y);
+      adds = adds + 1 == share ? 0 : adds + 1;
+    }
+  }
+};
+
+template <DType type, bool kShares>
+__global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant__ UnitArgs args) {
   extern __shared__ int4 shared_words[];
   __shared__ ActiveLists active;
-  constexpr int kAhead = tiles_ahead(type);
-  constexpr int kTileBytes = tile_bytes(type);
-  const int lane = threadIdx.x % kWarp;
+  __shared__ TableSlot slots[few_rows_at_once(kShares)];
+  constexpr int kRows = few_rows_at_once(kShares);
   const int warp = threadIdx.x / kWarp;
-  const int n_warps = static_cast<int>(blockDim.x) / kWarp;
-  const int chunks = args.chunks;
-  const int segment = few_segment(chunks);
-  const int segments = (chunks + segment - 1) / segment;
-  const int tiles = few_tiles(chunks);
-  const int my_tile = warp / segment;
-  const int my_chunk = warp - my_tile * segment;
-  const int columns = few_columns(chunks, args.up != nullptr);
+  const int share = few_share(args.chunks);
+  const int tiles = kShares ? few_tiles(args.chunks) : 1;  // of a part
+  const int columns = few_columns(args.up != nullptr) * tiles;
   const int parts = (args.n + columns - 1) / columns;
 
   auto* const shared = reinterpret_cast<std::byte*>(shared_words);
-  std::byte* const ring = shared + warp * ((kAhead + 1) * kTileBytes);
-  std::byte* const rows_q = shared + n_warps * ((kAhead + 1) * kTileBytes) + warp * (kFewRows * kLaneRowStride);
-  auto* const terms =
-      reinterpret_cast<float2*>(shared + n_warps * ((kAhead + 1) * kTileBytes + kFewRows * kLaneRowStride));
-  auto* const scales = reinterpret_cast<float*>(terms + 2 * n_warps * kWarpTerms);
-  // terms: [pass % 2][warp][row][column], scales: [pass % 2][warp][row]
+  const std::byte* const ring = shared + warp * few_ring_bytes(type);
+  std::byte* const rows_q = shared + kFewWarps * few_ring_bytes(type);
+  std::byte* const sums = rows_q + kRows * kFewRowStride;
+  auto* const scales = reinterpret_cast<float*>(sums + kFewScales * kFewSumBytes);
+  const StagedRows rows{rows_q, sums, scales};
 
-  // Step s of a run is superblock s % segments of part s / segments, each warp its own. Its tile is copied in words of 16
-  // bytes. Every step has its group of copies, be it empty.
-  const auto fetch = [&](int expert, int step, int end_step) {
-    const int part = segments == 1 ? step : step / segments;
-    const int c = (step - part * segments) * segment + my_chunk;
-    if (step < end_step && c < chunks)
-      copy_tile<type>(args, expert, part * columns, my_tile, c, ring + step % (kAhead + 1) * kTileBytes);
-    end_copies();
-  };
-  const auto fetch_first = [&](int expert, int first_step, int end_step) {
-#pragma unroll
-    for (int s = 0; s < kAhead; ++s) fetch(expert, first_step + s, end_step);
-  };
-
-  // Blocks have equal runs of all (list, part), one after another. The first weights of one matrix are fetched before
-  // anything is waited for.
+  // Blocks have equal runs of all (list, part), one after another. A part of warps that share goes to all of them,
+  // others to the warps in turn. The first weights of one matrix are fetched before anything is waited for.
   const bool one_matrix = args.table.begin == nullptr;
   const auto first_of = [&](unsigned block, int n_lists) {
-    return static_cast<int>(static_cast<std::uint64_t>(static_cast<unsigned>(n_lists) * parts) * block / gridDim.x);
+    const unsigned items = static_cast<unsigned>(n_lists) * static_cast<unsigned>(parts);
+    const unsigned each = items / gridDim.x;
+    return static_cast<int>(each * block + min(block, items - each * gridDim.x));
   };
-  if (one_matrix) fetch_first(0, first_of(blockIdx.x, 1) * segments, first_of(blockIdx.x + 1, 1) * segments);
+  Fetcher<type> fetcher(args, ring, kShares ? warp % share : 0, kShares ? share : 1, kShares ? tiles : kFewWarps);
+  int step = 0;
+  const auto fetch_first = [&](int expert, int first, int end) {
+    if (kShares) {
+      fetcher.start(args, expert, warp / share < tiles ? first * tiles + warp / share : end * tiles, end * tiles);
+    } else {
+      fetcher.start(args, expert, first + (warp - first & kFewWarps - 1), end);
+    }
+  };
+  if (one_matrix) fetch_first(0, first_of(blockIdx.x, 1), first_of(blockIdx.x + 1, 1));
   begin();
-  int pass = 0;
-  int out_warp = 0;  // the first of those that sum and store this time
+  const FewWork<type> work{args, fetcher, ring, rows, slots, reinterpret_cast<float4*>(scales + kFewScales), step};
 #pragma unroll 1
   for (int first_list = 0; first_list < args.table.n_lists; first_list += kListed) {
     if (!one_matrix) active.find(args.table, first_list);
@@ -166,62 +252,32 @@ __global__ void __launch_bounds__(kFewMaxThreads, 2) few_rows(const __grid_const
     for (int item = first_of(blockIdx.x, n_lists); item < end_item;) {
       const int place = item / parts;
       const int list = one_matrix ? 0 : active.list[place];
-      const int first_part = item - place * parts;
-      const int end_part = min(parts, first_part + end_item - item);
-      item += end_part - first_part;
+      const int first = item - place * parts;
+      const int end = min(parts, first + end_item - item);
+      item += end - first;
       const RowRange range = range_of(args.table, list);
       if (range.end <= range.begin || (args.most_rows != 0 && range.end - range.begin > args.most_rows)) continue;
       const int expert = expert_of(args.table, list);
-      const int end_step = end_part * segments;
 #pragma unroll 1
-      for (int i = range.begin; i < range.end; i += kFewRows) {
-        if (!one_matrix || i > range.begin) fetch_first(expert, first_part * segments, end_step);
-        const int n_rows = min(range.end - i, kFewRows);
-        // Lanes 4 r .. 4 r + 3 have row r.
-        const int from = lane / 4 < n_rows ? slot_of(args.table, list, i + lane / 4).from : -1;
-        float scale = 0.0F;
-        if (segments == 1) scale = stage_rows<type>(args, n_rows, from, my_chunk, rows_q);
-        const int n_out = n_rows * tiles * kTile;
-        float y = 0.0F;
-        bool plain = false;
-#pragma unroll 1
-        for (int step = first_part * segments; step < end_step; ++step) {
-          const int part = segments == 1 ? step : step / segments;
-          const int first = (step - part * segments) * segment;
-          await_copies<kAhead - 1>();
-          __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
-          fetch(expert, step + kAhead, end_step);
-          if (first + my_chunk < chunks) {  // the same for a warp
-            if (segments > 1) scale = stage_rows<type>(args, n_rows, from, first + my_chunk, rows_q);
-            multiply_tile<type>(ring + step % (kAhead + 1) * kTileBytes, first + my_chunk, rows_q, n_rows, scale,
-                                terms + (pass * n_warps + warp) * kWarpTerms);
-            if (lane % 4 == 0) scales[(pass * n_warps + warp) * kFewRows + lane / 4] = scale;
+      for (int i = range.begin; i < range.end; i += kRows) {
+        if (!one_matrix || i > range.begin) fetch_first(expert, first, end);
+        const int n_rows = min(range.end - i, kRows);
+        __syncthreads();  // the rows before are done with
+        if (threadIdx.x < kRows) {
+          const int r = static_cast<int>(threadIdx.x);
+          slots[r] = r < n_rows ? slot_of(args.table, list, i + r) : TableSlot{-1, -1};
+        }
+        __syncthreads();
+        if constexpr (kShares) {
+          work.multiply_shared(expert, n_rows, first, end);
+        } else {
+          const int mine = first + (warp - first & kFewWarps - 1);
+          const int rounds = (end - first + kFewWarps - 1) / kFewWarps;
+          if (n_rows > kRowTile) {
+            work.template multiply_own<2>(expert, n_rows, mine, rounds);
+          } else {
+            work.template multiply_own<1>(expert, n_rows, mine, rounds);
           }
-          __syncthreads();
-          // A thread has one output over all segments; where all of a column is one segment, it may take several.
-          const int my_turn = warp >= out_warp ? warp - out_warp : warp - out_warp + n_warps;
-#pragma unroll 1
-          for (int o = kWarp * my_turn + lane; o - lane < n_out; o += static_cast<int>(blockDim.x)) {
-            if (first == 0) y = 0.0F, plain = false;
-            const int row_tile = o / kTile;
-            const int r = tiles == 1 ? row_tile : row_tile / tiles;
-            const int tile = row_tile - r * tiles;
-            const int count = min(segment, chunks - first);
-            if (r < n_rows) {
-              const int k = pass * n_warps + tile * segment;
-              add_terms<type>(terms + k * kWarpTerms + r * kTermStride + o % kTile, scales + k * kFewRows + r, count, y,
-                              plain);
-            }
-            if (first + segment < chunks) continue;
-            store_output(args, {args, expert, part * columns},
-                         r < n_rows ? slot_of(args.table, list, i + r) : TableSlot{-1, -1}, tile * kTile + o % kTile, y,
-                         plain);
-          }
-          if (first + segment >= chunks) {
-            out_warp += (n_out + kWarp - 1) / kWarp;
-            while (out_warp >= n_warps) out_warp -= n_warps;
-          }
-          pass ^= 1;
         }
       }
     }
@@ -231,13 +287,19 @@ __global__ void __launch_bounds__(kFewMaxThreads, 2) few_rows(const __grid_const
   await_copies<0>();
 }
 
+template <DType type>
+int launch_of(const UnitArgs& args, std::int64_t max_active, const Stream& stream) {
+  const LaunchPlan plan = few_rows_plan(type, max_active, args.n, args.chunks, args.up != nullptr);
+  return shares_tiles(max_active, args.n, args.up != nullptr) ? launch(few_rows<type, true>, plan, stream, args)
+                                                              : launch(few_rows<type, false>, plan, stream, args);
+}
+
 }  // namespace
 
 int launch_few_rows(const UnitArgs& args, std::int64_t max_active, const Stream& stream) {
-  const LaunchPlan plan = few_rows_plan(args.type, max_active, args.n, args.chunks, args.up != nullptr);
-  if (args.type == DType::q4_k) return launch(few_rows<DType::q4_k>, plan, stream, args);
-  if (args.type == DType::q5_k) return launch(few_rows<DType::q5_k>, plan, stream, args);
-  return launch(few_rows<DType::q6_k>, plan, stream, args);
+  if (args.type == DType::q4_k) return launch_of<DType::q4_k>(args, max_active, stream);
+  if (args.type == DType::q5_k) return launch_of<DType::q5_k>(args, max_active, stream);
+  return launch_of<DType::q6_k>(args, max_active, stream);
 }
 
 }  // namespace conclave::cuda

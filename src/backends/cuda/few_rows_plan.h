@@ -1,10 +1,12 @@
 // Products of few rows with superblock weights, on the int8 tensor cores: bound by the bytes of the weights, which are
 // read once for all rows of an expert. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
 //
-// A warp takes a superblock of a tile of 16 columns (of gate_up: 8 of gate and the same 8 of up), copied to its own shared
-// memory ahead of time, and up to eight rows of int8. A block has all superblocks of a few tiles, or eight at a time: what
-// each adds to an output goes to shared memory and is added in the order of the superblocks. Blocks have equal runs of all
-// (list, tiles).
+// A warp multiplies a tile of 16 columns (of gate_up: 8 of gate and the same 8 of up), superblock by superblock, with
+// one or two tiles of eight rows of int8. Weights are copied to its own shared memory ahead of time; rows are staged
+// once for all warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all
+// superblocks of its tile and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the
+// warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
+// the order of the superblocks. Blocks have equal runs of all (list, tiles).
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -39,11 +41,14 @@ struct UnitArgs {
   Activation act = Activation::silu;
 };
 
-inline constexpr int kFewRows = 8;  // of a pass
-inline constexpr int kTile = 16;    // columns of weights, of a warp
-inline constexpr int kFewMaxThreads = 256;
-inline constexpr int kMaxSegment = 8;
+inline constexpr int kRowTile = 8;
+inline constexpr int kTile = 16;  // columns of weights, of a warp
+inline constexpr int kFewThreads = 256;
+inline constexpr int kFewWarps = kFewThreads / kWarp;
+inline constexpr int kMaxSegment = 8;                // superblocks of rows that are staged at once
 inline constexpr std::int64_t kFewBlocks = 132 * 2;  // as many as a large GPU holds at once
+// Tiles from which each warp has its own: half of the warps of a large GPU are busy then, with more to ask for each.
+inline constexpr std::int64_t kOwnFrom = kFewBlocks * kFewWarps / 2;
 
 // q4_k and q5_k, used as stored; else it is q6_k, in planes.
 constexpr bool is_affine(DType type) {
@@ -53,50 +58,67 @@ constexpr int block_bytes(DType type) {
   return type == DType::q4_k ? 144 : 176;
 }
 
-// Superblocks of a column that a block has at once, and tiles of columns: a warp each.
-constexpr int few_segment(std::int64_t chunks) {
+// Rows of a pass.
+constexpr int few_rows_at_once(bool shares) {
+  return shares ? kRowTile : 2 * kRowTile;
+}
+
+// Where tiles are shared: warps of a tile, and tiles that a block has at once.
+constexpr int few_share(std::int64_t chunks) {
   return static_cast<int>(chunks < kMaxSegment ? chunks : kMaxSegment);
 }
 constexpr int few_tiles(std::int64_t chunks) {
-  return kMaxSegment / few_segment(chunks);
+  return kFewWarps / few_share(chunks);
 }
-constexpr int few_warps(std::int64_t chunks) {
-  return few_segment(chunks) * few_tiles(chunks);
-}
-static_assert(few_warps(1) == 8 && few_warps(3) == 6 && few_warps(8) == 8 && few_warps(56) == 8);
-static_assert(kMaxSegment * kWarp == kFewMaxThreads);
+static_assert(few_tiles(1) == 8 && few_tiles(3) == 2 && few_tiles(8) == 1 && few_tiles(56) == 1);
 
-// In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work; its rows as int8; and
-// twice, for this pass and the next, what its superblock adds to the outputs and the rows' scales. Strides keep accesses in
-// different banks.
+// In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work, and, where tiles are
+// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8, their sums and scales.
+// Strides keep accesses in different banks.
+constexpr int column_stride(DType type) {
+  return type == DType::q4_k ? 160 : type == DType::q5_k ? 224 : 208;
+}
 constexpr int tile_bytes(DType type) {
-  return kTile * (is_affine(type) ? block_bytes(type) : 208 + 16);
+  return kTile * (column_stride(type) + (is_affine(type) ? 0 : 16));
 }
 constexpr int tiles_ahead(DType type) {
   return type == DType::q4_k ? 2 : 1;
 }
-inline constexpr int kLaneRowStride = 320;  // at most
-inline constexpr int kTermStride = kTile + 2;
-inline constexpr int kWarpTerms = kFewRows * kTermStride;
-constexpr std::int64_t few_shared_bytes(DType type, std::int64_t chunks) {
-  return few_warps(chunks) * std::int64_t{(tiles_ahead(type) + 1) * tile_bytes(type) + kFewRows * kLaneRowStride +
-                                          2 * (kWarpTerms * 8 + kFewRows * 4)};
+constexpr int few_ring_bytes(DType type) {
+  return (tiles_ahead(type) + 1) * tile_bytes(type);
 }
-static_assert(2 * (few_shared_bytes(DType::q4_k, 8) + 6144) <= 227 * 1024, "two blocks on a multiprocessor");
-static_assert(2 * (few_shared_bytes(DType::q6_k, 8) + 6144) <= 227 * 1024, "two blocks on a multiprocessor");
+inline constexpr int kFewRowStride = kMaxSegment * kChunk + 64;
+inline constexpr int kFewScales = kMaxSegment * 2 * kRowTile;
+inline constexpr int kFewSumBytes = 32;
+inline constexpr int kTermBytes = kWarp * 32;
+constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
+  return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * (kFewSumBytes + 4) +
+         (shares ? 2 * kFewWarps * kTermBytes : 0);
+}
+inline constexpr std::int64_t kFewStatic = 1408;  // and less than this beside it
+static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
+static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
+              "two blocks on a multiprocessor");
 
-// Columns of the output that a block has at a time.
-constexpr int few_columns(std::int64_t chunks, bool gate_up) {
-  return few_tiles(chunks) * (gate_up ? kTile / 2 : kTile);
+// Columns of the output that a tile has.
+constexpr int few_columns(bool gate_up) {
+  return gate_up ? kTile / 2 : kTile;
+}
+// `max_active`: lists that can have a row at all.
+constexpr bool shares_tiles(std::int64_t max_active, std::int64_t n, bool gate_up) {
+  return max_active * ceil_div(n, few_columns(gate_up)) < kOwnFrom;
 }
 constexpr LaunchPlan few_rows_plan(DType type, std::int64_t max_active, std::int64_t n, std::int64_t chunks,
                                    bool gate_up) {
-  const std::int64_t items = max_active * ceil_div(n, few_columns(chunks, gate_up));
-  return {.blocks = items < kFewBlocks ? items : kFewBlocks,
-          .threads = few_warps(chunks) * kWarp,
-          .shared_bytes = few_shared_bytes(type, chunks)};
+  const bool shares = shares_tiles(max_active, n, gate_up);
+  const std::int64_t parts = ceil_div(n, few_columns(gate_up));
+  const std::int64_t blocks = shares ? max_active * ceil_div(parts, few_tiles(chunks)) : kFewBlocks;
+  return {.blocks = blocks < kFewBlocks ? blocks : kFewBlocks,
+          .threads = kFewThreads,
+          .shared_bytes = few_shared_bytes(type, shares)};
 }
 static_assert(few_rows_plan(DType::q4_k, 1, 4096, 8, false).blocks == 256);
+static_assert(few_rows_plan(DType::q4_k, 128, 768, 8, true).blocks == kFewBlocks && !shares_tiles(128, 768, true));
 
 // Whether these kernels can take such weights: their format, layout and alignment.
 bool units_fit(const View& w);

@@ -1,14 +1,13 @@
-// One superblock of 16 columns times 8 rows, by a warp, on the int8 tensor cores, from shared memory. Lane l has columns
-// l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1: element i is column l / 4 + 8 (i / 2), row
-// 2 (l % 4) + i % 2. Which 64 of the 256 weights of its columns a lane has is free, since sums of integers have no order: it
-// is what the format keeps together.
+// One superblock of 16 columns times one or two tiles of 8 rows, by a warp, on the int8 tensor cores, from shared
+// memory. Lane l has columns l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1 of each tile:
+// element i is column l / 4 + 8 (i / 2), row 2 (l % 4) + i % 2. Products are of a group of weights each, and times its
+// scale. Which weights of a group a lane has is free, since sums of integers have no order: they lie together.
 //
-//   q4_k q5_k   lane l has groups 2 (l % 4) and 2 (l % 4) + 1, whole. A product of depth 32 then mixes groups, so scales
-//               are multiplied into the weights before it, in two digits that fit 8 bits with any level: s = 8 h + l
-//   q6_k        quarter l % 4 of each group; sixteen products of depth 16, each times its scale
+//   q4_k q5_k   8 groups of 32: lane t of four has weights 8 t .. 8 t + 7
+//   q6_k        16 groups of 16: weights 4 t .. 4 t + 3
 //
-// Columns lie kColumnBytes apart: the stored block, or ql, qh and scales of its planes, with the words around the factors
-// behind all columns.
+// Columns lie column_stride() apart: the stored block, or ql, qh and scales of its planes, with the words around the
+// factors behind all columns.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -22,170 +21,232 @@ namespace conclave::cuda {
 __device__ __forceinline__ uint4 load_16(const std::byte* p) {
   return *reinterpret_cast<const uint4*>(p);
 }
+__device__ __forceinline__ uint2 load_8(const std::byte* p) {
+  return *reinterpret_cast<const uint2*>(p);
+}
 __device__ __forceinline__ unsigned load_4(const std::byte* p) {
   return *reinterpret_cast<const unsigned*>(p);
 }
-__device__ __forceinline__ void spread(const uint4& v, unsigned* to) {
-  to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+__device__ __forceinline__ float half_bits(unsigned bits) {
+  return __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+}
+
+// Two halves, each 1024 more than a number below 256 that its lower byte says.
+__device__ __forceinline__ unsigned small_halves(unsigned bits) {
+  const __half2 more = __halves2half2(__ushort_as_half(0x6400), __ushort_as_half(0x6400));
+  const __half2 less = __hsub2(*reinterpret_cast<const __half2*>(&bits), more);
+  return *reinterpret_cast<const unsigned*>(&less);
 }
 
 // A lane's part of a superblock of its two columns.
 template <DType type>
 struct LaneWeights {
-  static constexpr int kColumnBytes = block_bytes(type);
-  uint4 head[2];     // d, dmin, scales and minimums
-  unsigned q[2][8];  // 32 bytes: both groups' low four bits
-  unsigned fifth[2][type == DType::q5_k ? 8 : 1];
+  const std::byte* column[2];  // its quarter of their low four bits, but for 32 bytes a pair of groups
+  uint4 head[2];               // d, dmin, scales and minimums
 
-  __device__ __forceinline__ LaneWeights(const std::byte* columns, int /*chunk*/) {
-    const int t = threadIdx.x % 4;
+  __device__ __forceinline__ LaneWeights(const std::byte* tile, int /*chunk*/) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::byte* block = columns + (threadIdx.x % kWarp / 4 + 8 * half) * kColumnBytes;
+      const std::byte* block = tile + (threadIdx.x % kWarp / 4 + 8 * half) * column_stride(type);
       head[half] = load_16(block);
-      const std::byte* low = block + (type == DType::q5_k ? 48 : 16) + 32 * t;
-      spread(load_16(low), q[half]);
-      spread(load_16(low + 16), q[half] + 4);
-      if constexpr (type == DType::q5_k) {
-        spread(load_16(block + 16), fifth[half]);
-        spread(load_16(block + 32), fifth[half] + 4);
-      }
+      column[half] = block + 16 + 8 * (threadIdx.x % 4);
     }
   }
   __device__ __forceinline__ float d(int half) const {
-    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(head[half].x)));
+    return half_bits(head[half].x);
   }
   __device__ __forceinline__ float dmin(int half) const {
-    return __half2float(__ushort_as_half(static_cast<std::uint16_t>(head[half].x >> 16)));
+    return half_bits(head[half].x >> 16);
   }
 
-  // Byte b of a row's superblock lies at place(b) in shared memory, rows kRowStride apart, so that lanes do not meet in a
-  // bank. Rows past the last may be anything: no other row sees them.
-  static constexpr int kRowStride = 320;
-  static __device__ __forceinline__ int place(int b) {
-    return b + b / 64 * 16;
+  // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 8 of either group.
+  static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
+    return to + i / 8 * 64 + 16 * (i % 4) + 8 * (i / 4 % 2);
+  }
+  static __device__ __forceinline__ void put(std::byte* to, int i, int low, int high) {
+    *reinterpret_cast<int2*>(place(to, i)) = make_int2(low, high);
+  }
+  static __device__ __forceinline__ void copy(std::byte* to, int i, const std::int8_t* from) {
+    copy_8(place(to, i), from);
   }
 
-  // The sums of levels times scales, and of minimums, for eight rows of int8.
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[4], int (&low)[4]) const {
-    const int t = threadIdx.x % 4;
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kRowStride + place(64 * t);
-    // The scales and minimums of two groups, side by side in 16 bits (src/quant/k_scales.h).
-    unsigned scales[2];
-    unsigned mins[2];
+  // The sums of levels times scales. `rows`: the superblock of the first; rows past the last may be anything: no other
+  // row sees them.
+  template <int kTiles>
+  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
+    constexpr int kLow = type == DType::q5_k ? 32 : 0;
+    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
+    // Of groups 0 to 3 and 4 to 7 (src/quant/k_scales.h).
+    unsigned scales[2][2];
+    uint2 fifth[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const unsigned s = head[half].y >> 16 * (t % 2);
-      const unsigned m = head[half].z >> 16 * (t % 2);
-      const unsigned both = head[half].w >> 16 * (t % 2);
-      scales[half] = t < 2 ? s & 0x3F3FU : (both & 0x0F0FU) | (s >> 2 & 0x3030U);
-      mins[half] = t < 2 ? m & 0x3F3FU : (both >> 4 & 0x0F0FU) | (m >> 2 & 0x3030U);
+      const uint4& h = head[half];
+      scales[half][0] = h.y & 0x3F3F3F3FU;
+      scales[half][1] = (h.w & 0x0F0F0F0FU) | (h.y >> 2 & 0x30303030U);
+      if constexpr (type == DType::q5_k) fifth[half] = load_8(column[half]);
     }
-    int high_digit[4] = {};
-    int low_digit[4] = {};
+    int odd[kTiles][4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) low[i] = 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-    for (int group = 0; group < 2; ++group) {
-      unsigned high_scale[2];
-      unsigned low_scale[2];
-      unsigned min[2];
+      for (int i = 0; i < 4; ++i) sum[tile][i] = odd[tile][i] = 0;
+    }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const unsigned s = scales[half] >> 8 * group & 0xFFU;
-        high_scale[half] = s >> 3;
-        low_scale[half] = s & 7U;
-        min[half] = (mins[half] >> 8 * group & 0xFFU) * 0x01010101U;
-      }
-      const unsigned all_mins[4] = {min[0], min[1], min[0], min[1]};
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint2 q[2] = {load_8(column[0] + kLow + 32 * pair), load_8(column[1] + kLow + 32 * pair)};
+      const unsigned bytes[4] = {q[0].x, q[1].x, q[0].y, q[1].y};
+      uint4 x[kTiles];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        unsigned high_part[4];
-        unsigned low_part[4];
+      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kFewRowStride + 64 * pair);
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        const int group = 2 * pair + upper;
+        unsigned level[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          unsigned level = q[j % 2][2 * i + j / 2] >> 4 * group & 0x0F0F0F0FU;
-          if constexpr (type == DType::q5_k)
-            level |= (fifth[j % 2][2 * i + j / 2] >> (2 * t + group) & 0x01010101U) << 4;
-          high_part[j] = level * high_scale[j % 2];
-          low_part[j] = level * low_scale[j % 2];
+          if constexpr (type == DType::q5_k) {
+            const unsigned bits = j < 2 ? fifth[j % 2].x : fifth[j % 2].y;
+            level[j] = (bytes[j] >> 4 * upper & 0x0F0F0F0FU) |
+                       ((group < 4 ? bits << (4 - group) : bits >> (group - 4)) & 0x10101010U);
+          } else {
+            level[j] = bytes[j] & (upper == 0 ? 0x0F0F0F0FU : 0xF0F0F0F0U);  // 16 times the level
+          }
         }
-        const uint2 x = *reinterpret_cast<const uint2*>(row + 32 * group + 8 * i);
-        add_mma_u8_k32(high_digit, high_part, x.x, x.y);
-        add_mma_u8_k32(low_digit, low_part, x.x, x.y);
-        add_mma_u8_k32(low, all_mins, x.x, x.y);
+        int scale[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          scale[half] = static_cast<int>(__byte_perm(scales[half][group / 4], 0, 0x4440 + group % 4));
+        }
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const unsigned b0 = upper == 0 ? x[tile].x : x[tile].z;
+          const unsigned b1 = upper == 0 ? x[tile].y : x[tile].w;
+          int dot[4];
+          mma_u8_k32(dot, level, b0, b1);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) (upper == 0 ? sum : odd)[tile][i] += dot[i] * scale[i / 2];
+        }
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] = 8 * high_digit[i] + low_digit[i];
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[tile][i] += type == DType::q5_k ? odd[tile][i] : odd[tile][i] >> 4;  // exact
+    }
+  }
+
+  // The sums of minimums, exact, from those of 16 values of a row each.
+  template <int kTiles>
+  __device__ __forceinline__ void multiply_mins(const std::byte* sums, float (&low)[kTiles][4]) const {
+    const int t = threadIdx.x % 4;
+    unsigned mins[4];  // lane t has groups 2 t and 2 t + 1, each for both of its sums
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const unsigned m = head[half].z >> 16 * (t % 2);
+      const unsigned high = head[half].w >> 16 * (t % 2) >> 4;
+      const unsigned two = t < 2 ? m & 0x3F3FU : (high & 0x0F0FU) | (m >> 2 & 0x3030U);
+      mins[half] = small_halves(__byte_perm(two, 0x64, 0x4040));
+      mins[half + 2] = small_halves(__byte_perm(two, 0x64, 0x4141));
+    }
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint2 x = load_8(sums + (tile * kRowTile + threadIdx.x % kWarp / 4) * kFewSumBytes + 8 * t);
+      mma_f16_k16(low[tile], mins, x.x, x.y);
+    }
   }
 };
 
 template <>
 struct LaneWeights<DType::q6_k> {
-  static constexpr int kColumnBytes = 208;
   unsigned ql[2][8];
   unsigned qh[2][4];
   uint4 scales[2];
   std::uint16_t factor[2];
 
   // `chunk`: which superblock of its columns it is; the words with the factors are those of eight.
-  __device__ __forceinline__ LaneWeights(const std::byte* columns, int chunk) {
+  __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk) {
     const int t = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int c = threadIdx.x % kWarp / 4 + 8 * half;
-      const std::byte* block = columns + c * kColumnBytes;
+      const std::byte* block = tile + c * column_stride(DType::q6_k);
 #pragma unroll
       for (int i = 0; i < 8; ++i) ql[half][i] = load_4(block + 16 * i + 4 * t);
 #pragma unroll
       for (int i = 0; i < 4; ++i) qh[half][i] = load_4(block + 128 + 16 * i + 4 * t);
       scales[half] = load_16(block + 192);
-      factor[half] = reinterpret_cast<const std::uint16_t*>(columns + kTile * kColumnBytes + 16 * c)[chunk % 8];
+      factor[half] =
+          reinterpret_cast<const std::uint16_t*>(tile + kTile * column_stride(DType::q6_k) + 16 * c)[chunk % 8];
     }
   }
   __device__ __forceinline__ float d(int half) const {
-    return __half2float(__ushort_as_half(factor[half]));
+    return half_bits(factor[half]);
   }
 
-  static constexpr int kRowStride = 272;
-  static __device__ __forceinline__ int place(int b) {
-    return b;
+  // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 4 of each group.
+  static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
+    return to + i / 8 * 64 + 32 * (i % 2) + 4 * (i / 2 % 4);
+  }
+  static __device__ __forceinline__ void put(std::byte* to, int i, int low, int high) {
+    int* words = reinterpret_cast<int*>(place(to, i));
+    words[0] = low;
+    words[4] = high;
+  }
+  static __device__ __forceinline__ void copy(std::byte* to, int i, const std::int8_t* from) {
+    copy_4(place(to, i), from);
+    copy_4(place(to, i) + 16, from + 4);
   }
 
   // A byte is 4 (level - 32): four bits of ql, two of qh above them, and the sign turned round.
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[4], int (&)[4]) const {
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kRowStride + 4 * (threadIdx.x % 4);
+  template <int kTiles>
+  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
+    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] = 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-    for (int hv = 0; hv < 8; ++hv) {  // bytes 16 hv of ql: groups 8h + v and 8h + 4 + v
-      const int h = hv / 4;
-      const int v = hv % 4;
+      for (int i = 0; i < 4; ++i) sum[tile][i] = 0;
+    }
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) {
-        const int group = 8 * h + 4 * upper + v;
+    for (int run = 0; run < 4; ++run) {  // groups 4 run .. 4 run + 3
+      const int h = run / 2;
+      const int upper = run % 2;
+      uint4 x[kTiles];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kFewRowStride + 64 * run);
+#pragma unroll
+      for (int v = 0; v < 4; ++v) {  // bytes 16 (4 h + v) of ql
         unsigned level[2];
         int scale[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const unsigned low = upper == 0 ? ql[half][hv] << 2 : ql[half][hv] >> 2;
+          const unsigned low = upper == 0 ? ql[half][4 * h + v] << 2 : ql[half][4 * h + v] >> 2;
           const unsigned high = qh[half][2 * h + v % 2] << (6 - 2 * (v / 2) - 4 * upper);
           level[half] = ((low & 0x3C3C3C3CU) ^ 0x80808080U) ^ (high & 0xC0C0C0C0U);
-          const unsigned word = group / 4 == 0   ? scales[half].x
-                                : group / 4 == 1 ? scales[half].y
-                                : group / 4 == 2 ? scales[half].z
-                                                 : scales[half].w;
-          scale[half] = static_cast<int>(word << (24 - 8 * (group % 4))) >> 24;
+          const unsigned word = run == 0   ? scales[half].x
+                                : run == 1 ? scales[half].y
+                                : run == 2 ? scales[half].z
+                                           : scales[half].w;
+          scale[half] = v == 0   ? signed_byte<0>(word)
+                        : v == 1 ? signed_byte<1>(word)
+                        : v == 2 ? signed_byte<2>(word)
+                                 : signed_byte<3>(word);
         }
-        int dot[4];
-        mma_s8_k16(dot, level[0], level[1], *reinterpret_cast<const unsigned*>(row + 16 * group));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sum[i] += dot[i] * scale[i / 2];
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const unsigned b = v == 0 ? x[tile].x : v == 1 ? x[tile].y : v == 2 ? x[tile].z : x[tile].w;
+          int dot[4];
+          mma_s8_k16(dot, level[0], level[1], b);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[tile][i] += dot[i] * scale[i / 2];
+        }
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] >>= 2;  // exact: every term is a multiple of 4
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[tile][i] >>= 2;  // exact: every term is a multiple of 4
+    }
   }
 };
 

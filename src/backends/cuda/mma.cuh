@@ -11,11 +11,11 @@ __device__ __forceinline__ void mma_s8_k32(int* c, const unsigned* a, unsigned b
       : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
 }
-// c += a b: 16 x 32 times 32 x 8, a unsigned and b signed.
-__device__ __forceinline__ void add_mma_u8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// c = a b: 16 x 32 times 32 x 8, a unsigned and b signed.
+__device__ __forceinline__ void mma_u8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
 }
 // c = a b: 16 x 16 times 16 x 8, int8.
 __device__ __forceinline__ void mma_s8_k16(int* c, unsigned a0, unsigned a1, unsigned b) {
@@ -41,6 +41,14 @@ __device__ __forceinline__ void add_mma_f16_k16(float* c, const unsigned* a, uns
 __device__ __forceinline__ float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Byte i of a word, with its sign.
+template <int i>
+__device__ __forceinline__ int signed_byte(unsigned word) {
+  int y;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(y) : "r"(word), "n"(0x8880 + 0x1111 * i));
   return y;
 }
 
@@ -78,6 +86,9 @@ __device__ __forceinline__ void copy_16(void* to, const void* from) {
 __device__ __forceinline__ void copy_16_or_zeros(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(there ? 16 : 0));
+}
+__device__ __forceinline__ void copy_8(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from));
 }
 __device__ __forceinline__ void copy_4(void* to, const void* from) {
   copy_4(shared_address(to), from);

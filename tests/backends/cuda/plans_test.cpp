@@ -51,12 +51,14 @@ TEST(CudaPlans, WideTilesAreSmallerWhereThereAreFew) {
 
 TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
   constexpr std::int64_t kSmallest = 99 * 1024;  // of a block on sm_86 and sm_89
-  for (std::int64_t chunks = 1; chunks < 100; ++chunks) {
+  for (const bool shares : {false, true}) {
     for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
-      EXPECT_LE(few_shared_bytes(type, chunks) + 4096 + 64, kSmallest);
+      EXPECT_LE(few_shared_bytes(type, shares) + kFewStatic, kSmallest);
     }
-    EXPECT_LE(few_warps(chunks) * kWarp, kFewMaxThreads);
-    EXPECT_EQ(few_warps(chunks) % few_segment(chunks), 0);
+  }
+  for (std::int64_t chunks = 1; chunks < 100; ++chunks) {
+    EXPECT_LE(few_share(chunks) * few_tiles(chunks), kFewWarps);
+    EXPECT_GE(few_tiles(chunks), 1);
   }
   for (const DType type : {DType::q4_k, DType::q6_k}) EXPECT_LE(2 * stage_bytes(type), kSmallest);
 }
@@ -77,6 +79,8 @@ TEST(CudaPlans, BlocksOfOneTokenAreThoseOfItsExperts) {
   EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 256, 8, true).blocks, 8 * 32);
   EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks, kFewBlocks);
   EXPECT_EQ(few_rows_plan(DType::q4_k, 0, 768, 8, true).blocks, 0);
+  EXPECT_TRUE(shares_tiles(8, 768, true));
+  EXPECT_FALSE(shares_tiles(128, 768, true));
   EXPECT_EQ(many_rows_plan(DType::q4_k, 8, 128, 768, true).blocks, 0);
 }
 
