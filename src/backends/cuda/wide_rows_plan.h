@@ -21,7 +21,7 @@ inline constexpr int kWideColumns = 128;
 inline constexpr int kWideRows = 128;
 inline constexpr int kWideStages = 3;
 inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
-inline constexpr std::int64_t kWideMean = 2;   // ...or all lists, where they have as many on average
+inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.
