@@ -18,6 +18,11 @@ template <int width>
 __device__ __forceinline__ int tile_piece(int row, int piece) {
   return row * (width / 8) + (piece ^ (row & 7));
 }
+// `further` pieces on from `at`, one of the first eight of a row: pieces are swapped among eight, so the rest is an
+// addition. Only where nothing is carried: `at` has none of the bits of `further`, but for the swapping.
+__device__ __forceinline__ int further_piece(int at, int further) {
+  return (at ^ (further & 7)) + (further & ~7);
+}
 
 // Rows of queries on their way through a warp's registers: asked for together, then written one by one.
 template <int width, int n_rows>
@@ -228,35 +233,41 @@ __device__ __forceinline__ void merge_kept(const AttentionArgs& args, const Kept
     const int row = n / (width / 4);
     const int d = n % (width / 4) * 4;
     if (d >= d_v) continue;
-    const std::int64_t at = kept_at(args, kept, rows, row, 0);
+    const std::int64_t token = rows.token(row);
+    const std::int64_t head = rows.head(row);
+    const std::int64_t at = (token * args.q.dims[1] + head) * kept.n_ranges;
+    const float* accs = kept.acc + at * d_v + d;
+    const float* sums = kept.sums + at * 2;
     float max = -INFINITY;
     float sum = 0;
     float4 acc{0, 0, 0, 0};
-    for (std::int64_t range = 0; range < n_ranges; range += kAhead) {
+#pragma unroll 1
+    for (std::int64_t left = n_ranges; left > 0; left -= kAhead, accs += kAhead * d_v, sums += kAhead * 2) {
+      const int n_next = static_cast<int>(min(left, std::int64_t{kAhead}));
       float4 next[kAhead];
-      float2 sums[kAhead];
+      float2 state[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         next[i] = {0, 0, 0, 0};
-        sums[i] = {-INFINITY, 0};
-        if (range + i >= n_ranges) continue;
-        next[i] = __ldcg(reinterpret_cast<const float4*>(kept.acc + (at + range + i) * d_v + d));
-        sums[i] = __ldcg(reinterpret_cast<const float2*>(kept.sums + (at + range + i) * 2));
+        state[i] = {-INFINITY, 0};
+        if (i >= n_next) continue;
+        next[i] = __ldcg(reinterpret_cast<const float4*>(accs + i * d_v));
+        state[i] = __ldcg(reinterpret_cast<const float2*>(sums + i * 2));
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        if (sums[i].x == -INFINITY) continue;
-        const Factors by = merge_factors(max, sums[i].x);
-        sum = merged(by, sum, sums[i].y);
+        if (state[i].x == -INFINITY) continue;
+        const Factors by = merge_factors(max, state[i].x);
+        sum = merged(by, sum, state[i].y);
         acc = {merged(by, acc.x, next[i].x), merged(by, acc.y, next[i].y), merged(by, acc.z, next[i].z),
                merged(by, acc.w, next[i].w)};
       }
     }
-    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
-    const float values[4] = {acc.x, acc.y, acc.z, acc.w};
-#pragma unroll
+    std::byte* out = row_of(args.out, token, head);
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : values[i] / sum);
+      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : acc.x / sum);
+      acc = {acc.y, acc.z, acc.w, 0};
     }
   }
 }
