@@ -27,7 +27,7 @@ struct FewShared {
   uint4 q[2][kTileRows * width / 8];  // high and low parts
   uint4 keys[kUnitStages][kUnit * width / 8];
   uint4 values[kUnitStages][kUnit * width / 8];
-  uint4 weights[kTileRows * kUnit / 8];
+  uint4 weights[kTileRows][kWeightPieces];
   UnitPlaces places[kFound];
   float4 max[kTileRows][kUnitWarps / 4];  // of what a row sees, by each warp
   float factor[kTileRows];
@@ -80,27 +80,24 @@ struct FewQueries {
 #pragma unroll
     for (int step = 0; step < width / 16; ++step) load_tiles(high[step], q[0] + further_piece(lane_at, 2 * step));
   }
-  // q . k for eight positions, before the factor.
-  __device__ __forceinline__ void score(const uint4* keys, float (&y)[4]) const {
+  // A half of d of q . k for eight positions, high and low parts.
+  __device__ __forceinline__ void add_half(int half, const uint4* keys, float (&a)[4], float (&b)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int lane_at = tile_piece<width>(lane % 16, lane / 16);
     const int key_at = tile_piece<width>(lane % 8, lane / 8);
-    float a[4] = {};
-    float b[4] = {};
 #pragma unroll
-    for (int step = 0; step < width / 16; step += 2) {
+    for (int i = 0; i < width / 32; i += 2) {
+      const int step = half * (width / 32) + i;
       unsigned k[4];
       load_tiles(k, keys + further_piece(key_at, 2 * step));
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) {
         unsigned part[4];
-        load_tiles(part, low + further_piece(lane_at, 2 * (step + i)));
-        add_mma_f16_k16(a, high[step + i], k[2 * i], k[2 * i + 1]);
-        add_mma_f16_k16(b, part, k[2 * i], k[2 * i + 1]);
+        load_tiles(part, low + further_piece(lane_at, 2 * (step + j)));
+        add_mma_f16_k16(a, high[step + j], k[2 * j], k[2 * j + 1]);
+        add_mma_f16_k16(b, part, k[2 * j], k[2 * j + 1]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = a[i] + b[i];
   }
 };
 
@@ -174,6 +171,7 @@ __device__ __forceinline__ void store(const AttentionArgs& args, const Rows& row
 template <int width>
 __device__ __forceinline__ void attend(const AttentionArgs& args, const AttentionCut& cut, const KeptRanges& kept,
                                        unsigned item, FewShared<width>& shared) {
+  static_assert(kMergeAhead<width> * kThreads * 16 <= sizeof(shared.keys) + sizeof(shared.values));
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
   const int lane = tid % kWarp;
@@ -253,8 +251,9 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   await_copies<kUnitStages - 1>();
   __syncthreads();
 
-  float y[4];
-  queries.score(shared.keys[0] + warp * width, y);
+  float y[2][4] = {};  // scores before the factor, high and low parts
+  queries.add_half(0, shared.keys[0] + warp * width, y[0], y[1]);
+  queries.add_half(1, shared.keys[0] + warp * width, y[0], y[1]);
   Total<width> total;
   Total<width> range;
   int stage = 0;  // of this unit, of the next one, and of the one after it
@@ -264,14 +263,15 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
 #pragma unroll 1
   for (int i = 0; unit < n_units; ++i) {
     const auto places = *reinterpret_cast<const longlong2*>(&shared.places[i % kFound].k[8 * warp + lane % 4 * 2]);
+    float scores[4];
     const bool there[2] = {places.x >= 0, places.y >= 0};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float max = -INFINITY;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float& score = y[2 * r + j];
-        score = there[j] ? score * factors[r] : -INFINITY;
+        float& score = scores[2 * r + j];
+        score = there[j] ? (y[0][2 * r + j] + y[1][2 * r + j]) * factors[r] : -INFINITY;
         if (there[j]) max = fmaxf(max, fmaxf(score, kLeast));
       }
       max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
@@ -286,8 +286,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
       const float4 b = shared.max[lane / 4 + 8 * r][1];
       next.max[r] = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
       const float base = fmaxf(next.max[r], kLeast);
-      reinterpret_cast<__half2*>(shared.weights)[tile_piece<kUnit>(lane / 4 + 8 * r, warp) * 4 + lane % 4] =
-          __floats2half2_rn(power_of_two(y[2 * r] - base), power_of_two(y[2 * r + 1] - base));
+      reinterpret_cast<__half2*>(&shared.weights[lane / 4 + 8 * r][warp])[lane % 4] =
+          __floats2half2_rn(power_of_two(scores[2 * r] - base), power_of_two(scores[2 * r + 1] - base));
     }
     await_copies<1>();  // these values, and the keys of the next unit
     __syncthreads();
@@ -300,21 +300,26 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
     }
     ask(i + kUnitStages, stage, later_stage);
 
-    // Scores of the next unit on the way: where there is none, of anything.
-    queries.score(shared.keys[next_stage] + warp * width, y);
+    // With the scores of the next unit, so that neither waits for itself; where there is none, of anything.
+    const uint4* keys = shared.keys[next_stage] + warp * width;
+    const uint4* values = shared.values[stage];
     float sums[4] = {};
 #pragma unroll
-    for (int step = 0; step < kSteps; step += 2) {
+    for (int j = 0; j < 8; ++j) y[j / 4][j % 4] = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      queries.add_half(half, keys, y[0], y[1]);
       unsigned p[2][4];
-      load_tiles(p[0], shared.weights + (tile_piece<kUnit>(lane % 16, lane / 16) ^ (2 * step)));
-      load_tiles(p[1], shared.weights + (tile_piece<kUnit>(lane % 16, lane / 16) ^ (2 * step + 2)));
-      add_mma_f16_k16(sums, p[0], kOnes, kOnes);
-      add_mma_f16_k16(sums, p[1], kOnes, kOnes);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        load_tiles(p[j], &shared.weights[lane % 16][lane / 16 + 4 * half + 2 * j]);
+        add_mma_f16_k16(sums, p[j], kOnes, kOnes);
+      }
 #pragma unroll
       for (int n = 0; n < Total<width>::kTiles; ++n) {
         unsigned v[4];
-        load_tiles_turned(
-            v, shared.values[stage] + step * 2 * width + (tile_piece<width>(lane, warp * Total<width>::kTiles) ^ n));
+        const int at = tile_piece<width>(lane, warp * Total<width>::kTiles) ^ n;
+        load_tiles_turned(v, values + half * 4 * width + at);
         add_mma_f16_k16(next.acc[n], p[0], v[0], v[1]);
         add_mma_f16_k16(next.acc[n], p[1], v[2], v[3]);
       }
@@ -335,7 +340,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
     unit = unit_of(i + 1);
   }
   if (keep) {
-    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0]);
+    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0],
+                                   shared.keys[0]);
   } else {
     store<width>(args, shared.rows, total);
   }

@@ -36,6 +36,8 @@ inline constexpr int kTileRows = 16;                // of queries in a tile
 inline constexpr int kUnitWarps = 8;                // `few`: warps that share a unit
 inline constexpr int kUnitStages = 3;               // `few`: units of K and of V in shared memory at once
 
+inline constexpr int kWeightPieces = kUnit / 8 + 1;  // `few`: of a row of weights; eight rows lie in different banks
+
 // Rows of K and V as kernels are made for: the next of 64, 128, 256; 0: too long.
 constexpr int mma_width(std::int64_t d_k, std::int64_t d_v) {
   const std::int64_t d = std::max(d_k, d_v);
@@ -63,7 +65,7 @@ constexpr bool keeps_queries(int width) {
 // Bytes: queries; units; weights; where the rows of four units lie; maxima and one number per row; which
 // rows they are.
 constexpr std::int64_t few_attention_shared(int width) {
-  return kTileRows * 4 * width + kUnitStages * 2 * kUnit * 2 * width + kTileRows * kUnit * 2 + 4 * kUnit * 16 +
+  return kTileRows * 4 * width + kUnitStages * 2 * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
          kTileRows * (kUnitWarps + 1) * 4 + 48;
 }
 // Bytes: units; queries, and totals with two numbers per row for each of its four threads; where the rows of four units
