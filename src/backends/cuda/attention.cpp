@@ -116,8 +116,9 @@ class CudaMmaAttention final : public CudaOp {
 
 std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
   const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
-  if (op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && width > 0 && takes_vectors(view_of(op.kv.k)) &&
-      takes_vectors(view_of(op.kv.v)) &&
+  // Blocks count rows of queries in 32 bits.
+  if (op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && width > 0 && op.q.dim(0) * op.q.dim(1) < kLongest &&
+      takes_vectors(view_of(op.kv.k)) && takes_vectors(view_of(op.kv.v)) &&
       std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes) {
     return std::make_unique<CudaMmaAttention>(op, target, width);
   }

@@ -1,327 +1,362 @@
-// `few` of attention_mma_plan.h: a block has one token and up to 16 heads, a warp one unit at a time.
+// `few` of attention_mma_plan.h: a block has one token and up to 16 heads, and its warps share each unit. A warp has
+// scores and weights of eight positions; then, for all 64, an eighth of d_v, whose totals stay in its registers.
 #include "backends/cuda/attention_mma.cuh"
 #include "backends/cuda/launch.cuh"
 
 namespace conclave::cuda {
 namespace {
 
+constexpr int kThreads = kUnitWarps * kWarp;
+constexpr int kFound = 4;                   // units whose places are in shared memory
+constexpr float kLeast = -0x1.fffffep127F;  // what a row sees is no less: never -infinity less -infinity
+static_assert(kUnit / kUnitWarps == 8 && kUnitStages == 3 && kThreads == kFound * kUnit);
+
+// RowPlaces of a unit.
+struct UnitPlaces {
+  long long k[kUnit];
+  long long v[kUnit];
+
+  __device__ __forceinline__ void set(int i, const RowPlace& place) {
+    k[i] = place.k;
+    v[i] = place.v;
+  }
+};
+
 template <int width>
 struct FewShared {
-  static constexpr int kWarps = few_warps(width);
-  static constexpr int kPieces = kTileRows * width / 8;
-
-  uint4 q[2][kPieces];  // high and low parts
-  uint4 chunks[kWarps][kFewSlots][kPieces];
-  float range[kTileRows * total_floats(width)];  // what this range has come to
-  float total[kTileRows * total_floats(width)];  // what the ranges before it have come to
-  float range_max[kTileRows];
-  float range_sum[kTileRows];
-  float total_max[kTileRows];
-  float total_sum[kTileRows];
+  uint4 q[2][kTileRows * width / 8];  // high and low parts
+  uint4 keys[kUnitStages][kUnit * width / 8];
+  uint4 values[kUnitStages][kUnit * width / 8];
+  uint4 weights[kTileRows][kWeightPieces];
+  UnitPlaces places[kFound];
+  float4 max[kTileRows][kUnitWarps / 4];  // of what a row sees, by each warp
   float factor[kTileRows];
-  int last[4];
+  Rows rows;
+  int last[2];
 };
 static_assert(sizeof(FewShared<64>) == few_attention_shared(64));
 static_assert(sizeof(FewShared<128>) == few_attention_shared(128));
 static_assert(sizeof(FewShared<256>) == few_attention_shared(256));
 
-// The units of a warp, in order, as chunks that come into its slots in turn: four of keys, 16 positions each, then four
-// of values. Units past the end bring nothing.
+// rows_of() for one token, with nothing loaded, and no division where there is one token, one worker, or few heads.
+__device__ __forceinline__ Rows few_rows(const AttentionArgs& args, const AttentionCut& cut, unsigned item) {
+  Rows rows;
+  const auto parts = static_cast<unsigned>(cut.head_parts);
+  const auto n_tokens = static_cast<unsigned>(cut.n_groups);
+  const unsigned per_token = static_cast<unsigned>(args.k.dims[2]) * parts;
+  unsigned worker = 0;
+  unsigned later = 0;
+  unsigned part = 0;
+  if (item >= n_tokens * per_token) {
+    worker = item / (n_tokens * per_token);
+    item -= worker * (n_tokens * per_token);
+  }
+  if (item >= per_token) {
+    later = item / per_token;
+    item -= later * per_token;
+  }
+  if (parts > 1) {
+    part = item % parts;
+    item /= parts;
+  }
+  rows.first_token = n_tokens - 1 - later;
+  rows.kv_head = static_cast<std::int32_t>(item);
+  rows.worker = static_cast<std::int32_t>(worker);
+  rows.n = rows.n_heads = min(cut.n_heads, args.group - static_cast<std::int32_t>(part) * cut.n_heads);
+  rows.first_head = item * static_cast<unsigned>(args.group) + part * static_cast<unsigned>(cut.n_heads);
+  return rows;
+}
+
+// The tile of queries as the left operand: high parts in registers, low parts where they are.
 template <int width>
-struct ChunkStream {
-  static constexpr int kWarps = few_warps(width);
-  static constexpr int kRounds = kRangeUnits / kWarps;  // in which a block goes through a range
+struct FewQueries {
+  unsigned high[width / 16][4];
+  const uint4* low;
 
-  const AttentionArgs& args;
-  const Rows& rows;
-  uint4 (&slots)[kFewSlots][FewShared<width>::kPieces];
-  int workers;
-  int warp = static_cast<int>(threadIdx.x) / kWarp;
-  int lane = static_cast<int>(threadIdx.x) % kWarp;
-  std::int64_t end = 0;  // what the token sees
-  RowPlace own[2];       // positions `lane` and `lane` + 32 of the unit whose chunks are being asked for
-  RowPlace next[2];      // of the one after it
-  int asked = 0;         // units begun
-  int to = 0;            // slot
-  int from = 0;
-
-  __device__ std::int64_t unit(int i) const {
-    return (rows.worker + static_cast<std::int64_t>(i / kRounds) * workers) * kRangeUnits + i % kRounds * kWarps + warp;
-  }
-  __device__ void find(int i, RowPlace (&places)[2]) const {
+  __device__ __forceinline__ explicit FewQueries(const uint4 (&q)[2][kTileRows * width / 8]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane_at = tile_piece<width>(lane % 16, lane / 16);
+    low = q[1];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      places[h] = locate(args, rows.seq, rows.kv_head, unit(i) * kUnit + h * kWarp + lane, args.context);
-    }
+    for (int step = 0; step < width / 16; ++step) load_tiles(high[step], q[0] + further_piece(lane_at, 2 * step));
   }
-  // What does not lie before `end` is not there.
-  __device__ void hold(int i) {
+  // A half of d of q . k for eight positions, high and low parts.
+  __device__ __forceinline__ void add_half(int half, const uint4* keys, float (&a)[4], float (&b)[4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane_at = tile_piece<width>(lane % 16, lane / 16);
+    const int key_at = tile_piece<width>(lane % 8, lane / 8);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (unit(i) * kUnit + h * kWarp + lane >= end) own[h] = {};
-    }
-  }
-  // Looks up where the first unit lies, which does not need to know how long the sequence is.
-  __device__ void open() {
-    find(0, own);
-    find(1, next);
-  }
-  __device__ void start(std::int64_t visible) {
-    end = visible;
-    hold(0);
-    ask<0>();
-    ask<1>();
-    ask<2>();
-    ask<3>();
-    ask<4>();
-    static_assert(kFewSlots == 5);
-  }
-  __device__ unsigned long long there() const {
-    const unsigned low = __ballot_sync(kAllLanes, own[0].k >= 0);
-    return static_cast<unsigned long long>(__ballot_sync(kAllLanes, own[1].k >= 0)) << 32U | low;
-  }
-  __device__ const uint4* await() const {
-    await_copies<kFewSlots - 1>();
-    __syncwarp();
-    return slots[from];
-  }
-  // The chunk that was awaited has been read; chunk `which` of the unit being asked for takes a place.
-  template <int which>
-  __device__ void advance() {
-    __syncwarp();
-    from = from + 1 == kFewSlots ? 0 : from + 1;
-    if constexpr (which == 0) {
-      ++asked;
-      own[0] = next[0], own[1] = next[1];
-      hold(asked);
-      find(asked + 1, next);
-    }
-    ask<which>();
-  }
-  template <int which>
-  __device__ void ask() {
-    constexpr bool keys = which < kSteps;
-    constexpr int first = which % kSteps * 16;
-    constexpr int row_pieces = width / 8;
-    if (unit(asked) * kUnit < end) {
-      const View& pool = keys ? args.k : args.v;
-      const long long place = keys ? own[first / kWarp].k : (own[first / kWarp].k < 0 ? -1 : own[first / kWarp].v);
-      const int n_pieces = static_cast<int>(pool.dims[3]) / 8;
-#pragma unroll 4
-      for (int i = 0; i < FewShared<width>::kPieces / kWarp; ++i) {
-        const int row = (i * kWarp + lane) / row_pieces;
-        const int piece = (i * kWarp + lane) % row_pieces;
-        const long long at = __shfl_sync(kAllLanes, place, first % kWarp + row);
-        const bool is = at >= 0 && piece < n_pieces;
-        copy_16_or_zeros(&slots[to][tile_piece<width>(row, piece)], pool.data + (is ? at + piece * 16 : 0), is);
+    for (int i = 0; i < width / 32; i += 2) {
+      const int step = half * (width / 32) + i;
+      unsigned k[4];
+      load_tiles(k, keys + further_piece(key_at, 2 * step));
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        unsigned part[4];
+        load_tiles(part, low + further_piece(lane_at, 2 * (step + j)));
+        add_mma_f16_k16(a, high[step + j], k[2 * j], k[2 * j + 1]);
+        add_mma_f16_k16(b, part, k[2 * j], k[2 * j + 1]);
       }
     }
-    end_copies();
-    to = to + 1 == kFewSlots ? 0 : to + 1;
   }
 };
 
-// A unit's result, merged into what its range has come to so far. By one warp at a time.
+// What positions have come to for the lane's two rows, and for the warp's part of d_v. All rows see the same positions:
+// both maxima are -infinity, or none.
 template <int width>
-__device__ __forceinline__ void merge_unit(FewShared<width>& shared, int n_rows, bool first, const float (&max)[2],
-                                           const float (&sum)[2], const float (&acc)[width / 8][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = lane / 4 + 8 * r;
-    const bool is = row < n_rows;
-    float range_max = first || !is ? -INFINITY : shared.range_max[row];
-    float range_sum = first || !is ? 0.0F : shared.range_sum[row];
-    __syncwarp();
-    if (!is || (!first && max[r] == -INFINITY)) continue;  // no barrier follows in this turn but the next one's, below
-    Factors by{0, 0};
-    if (max[r] > -INFINITY) by = merge_factors(range_max, max[r]);
-    range_sum = merged(by, range_sum, sum[r]);
-#pragma unroll
-    for (int n = 0; n < width / 8; ++n) {
-      auto* at = reinterpret_cast<float2*>(&shared.range[row * total_floats(width) + 8 * n + lane % 4 * 2]);
-      const float2 before = first ? float2{0, 0} : *at;
-      *at = {merged(by, before.x, acc[n][2 * r]), merged(by, before.y, acc[n][2 * r + 1])};
-    }
-    if (lane % 4 == 0) {
-      shared.range_max[row] = range_max;
-      shared.range_sum[row] = range_sum;
-    }
-  }
-}
+struct Total {
+  static constexpr int kTiles = width / 8 / kUnitWarps;  // of eight elements
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+  float acc[kTiles][4] = {};
 
-// The range, merged into what those before it have come to; the last one gives the outputs. Every thread comes here.
-template <int width>
-__device__ __forceinline__ void merge_range(const AttentionArgs& args, const Rows& rows, bool first, bool last,
-                                            FewShared<width>& shared) {
-  const int tid = static_cast<int>(threadIdx.x);
-  const int d_v = static_cast<int>(args.out.dims[2]);
-  for (int n = tid; n < rows.n * width; n += few_warps(width) * kWarp) {
-    const int row = n / width;
-    const int d = n % width;
-    if (d >= d_v) continue;
-    float max = first ? -INFINITY : shared.total_max[row];
-    float sum = first ? 0.0F : shared.total_sum[row];
-    float acc = first ? 0.0F : shared.total[row * total_floats(width) + d];
-    if (shared.range_max[row] > -INFINITY) {
-      const Factors by = merge_factors(max, shared.range_max[row]);
-      sum = merged(by, sum, shared.range_sum[row]);
-      acc = merged(by, acc, shared.range[row * total_floats(width) + d]);
-    }
-    if (last) {
-      std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
-      store_float(args.out.type, out, d, max == -INFINITY ? 0.0F : acc / sum);
-    } else {
-      shared.total[row * total_floats(width) + d] = acc;
+  __device__ __forceinline__ void add(const Total& next) {
+    if (next.max[0] == -INFINITY) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Factors by = merge_factors(max[r], next.max[r]);
+      sum[r] = merged(by, sum[r], next.sum[r]);
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        float& own = acc[i / 2][2 * r + i % 2];
+        own = merged(by, own, next.acc[i / 2][2 * r + i % 2]);
+      }
     }
   }
-  if (last) return;
-  __syncthreads();
-  if (tid < rows.n) {
-    float max = first ? -INFINITY : shared.total_max[tid];
-    float sum = first ? 0.0F : shared.total_sum[tid];
-    if (shared.range_max[tid] > -INFINITY) {
-      const Factors by = merge_factors(max, shared.range_max[tid]);
-      sum = merged(by, sum, shared.range_sum[tid]);
+  // Calls todo(row, d, n) for the lane's rows: the numbers acc[n][0] and the next are d and the next of the row, and
+  // max[0] and sum[0] are its own. Nothing is left of the total.
+  template <class Do>
+  __device__ __forceinline__ void spend(const Rows& rows, int d_v, const Do& todo) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int first = static_cast<int>(threadIdx.x) / kWarp * kTiles * 8;
+#pragma unroll 1
+    for (int row = lane / 4; row < rows.n; row += 8) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        if (first + 8 * n < d_v) todo(row, first + 8 * n + lane % 4 * 2, n);
+        acc[n][0] = acc[n][2], acc[n][1] = acc[n][3];
+      }
+      max[0] = max[1], sum[0] = sum[1];
     }
-    shared.total_max[tid] = max;
-    shared.total_sum[tid] = sum;
   }
-}
+};
 
+// A range to scratch.
 template <int width>
 __device__ __forceinline__ void keep_range(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                           std::int64_t range, const FewShared<width>& shared) {
-  const int tid = static_cast<int>(threadIdx.x);
+                                           int range, Total<width>& total) {
   const int d_v = static_cast<int>(args.out.dims[2]);
-  for (int n = tid; n < rows.n * width / 4; n += few_warps(width) * kWarp) {
-    const int row = n / (width / 4);
-    const int d = n % (width / 4) * 4;
-    if (d >= d_v) continue;
-    *reinterpret_cast<float4*>(kept.acc + kept_at(args, kept, rows, row, range) * d_v + d) =
-        *reinterpret_cast<const float4*>(&shared.range[row * total_floats(width) + d]);
-  }
-  if (tid < rows.n) {
-    *reinterpret_cast<float2*>(kept.sums + kept_at(args, kept, rows, tid, range) * 2) = {shared.range_max[tid],
-                                                                                         shared.range_sum[tid]};
-  }
+  const std::int64_t at = (rows.first_token * args.q.dims[1] + rows.first_head) * kept.n_ranges + range;
+  total.spend(rows, d_v, [&](int row, int d, int n) {
+    const std::int64_t place = at + row * kept.n_ranges;
+    *reinterpret_cast<float2*>(kept.acc + place * d_v + d) = {total.acc[n][0], total.acc[n][1]};
+    if (d == 0) *reinterpret_cast<float2*>(kept.sums + place * 2) = {total.max[0], total.sum[0]};
+  });
+}
+
+template <int width>
+__device__ __forceinline__ void store(const AttentionArgs& args, const Rows& rows, Total<width>& total) {
+  std::byte* first = row_of(args.out, rows.first_token, rows.first_head);
+  total.spend(rows, static_cast<int>(args.out.dims[2]), [&](int row, int d, int n) {
+    const bool nothing = total.max[0] == -INFINITY;
+    const float a = nothing ? 0.0F : total.acc[n][0] / total.sum[0];
+    const float b = nothing ? 0.0F : total.acc[n][1] / total.sum[0];
+    std::byte* out = first + row * args.out.strides[1];
+    store_float(args.out.type, out, d, a);
+    store_float(args.out.type, out, d + 1, b);
+  });
 }
 
 // Every thread of the block comes here.
 template <int width>
-__device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows, int workers,
-                       FewShared<width>& shared) {
-  constexpr int kWarps = few_warps(width);
-  constexpr int kRounds = ChunkStream<width>::kRounds;
+__device__ __forceinline__ void attend(const AttentionArgs& args, const AttentionCut& cut, const KeptRanges& kept,
+                                       unsigned item, FewShared<width>& shared) {
+  static_assert(kMergeAhead<width> * kThreads * 16 <= sizeof(shared.keys) + sizeof(shared.values));
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
   const int lane = tid % kWarp;
-  // Asked for in this order, before anything is waited for: queries, pages, lengths.
-  QueryRows<width, kTileRows / kWarps> own;
+  const int workers = static_cast<int>(cut.workers);
+  const Rows rows = few_rows(args, cut, item);
+  // Asked for together, before anything is waited for.
+  const std::int32_t seq = int_at(args.seqs, rows.first_token);
+  const std::int32_t position = int_at(args.positions, rows.first_token);
+  const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
+  QueryRows<width, kTileRows / kUnitWarps> own;
   own.ask(args, [&](int i) {
-    const int row = i * kWarps + warp;
-    return row < rows.n ? row_of(args.q, rows.first_token, rows.head(row)) : nullptr;
+    const int row = i * kUnitWarps + warp;
+    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
   });
-  ChunkStream<width> stream{args, rows, shared.chunks[warp], workers};
-  stream.open();
-  const std::int64_t end = visible_end(args, rows.first_token);
-  const std::int64_t n_units = (end + kUnit - 1) / kUnit;
-  const std::int64_t n_ranges = (end + kRange - 1) / kRange;
-  if (rows.worker > 0 && rows.worker >= n_ranges) return;
-  const bool keep = workers > 1 && n_ranges > 1;
+  if (rows.first_token >= n_live) return;
+  if (cut.run > 0) {  // left to `many`
+    const auto token = static_cast<unsigned>(rows.first_token);
+    if (of_one_sequence(args, token - token % static_cast<unsigned>(cut.run), cut.run, n_live)) return;
+  }
 
+  // The same: the length, and where the first units lie, each thread one position.
+  const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
+  std::int32_t length = 0;
+  if (is_seq) length = int_at(args.lengths, seq);
+  const unsigned first = static_cast<unsigned>(rows.worker) * kRange + static_cast<unsigned>(tid);
+  DevicePlace asked;
+  if (first < args.context) asked = ask_place(args.kv, seq, first);
   __syncthreads();  // nobody still reads what the item before this one left
-  stream.start(end);
+  if (tid == 0) shared.rows = rows;
 #pragma unroll
-  for (int i = 0; i < kTileRows / kWarps; ++i) {
-    const int row = i * kWarps + warp;
+  for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
+    const int row = i * kUnitWarps + warp;
     const float factor = own.write(args, i, row, shared.q[0], shared.q[1]);
     if (lane == 0) shared.factor[row] = factor;
   }
-  if (n_ranges == 0 && tid < kTileRows) shared.range_max[tid] = -INFINITY;
+  const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
+  const unsigned end = is_seq && seen > 0 ? static_cast<unsigned>(seen) : 0;  // what the token sees
+  const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
+  const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
+  if (rows.worker > 0 && rows.worker >= n_ranges) return;
+  const bool keep = workers > 1 && n_ranges > 1;
+  // The block's ith unit; n_units or more: there is none.
+  const auto unit_of = [&](int i) { return (rows.worker + i / kRangeUnits * workers) * kRangeUnits + i % kRangeUnits; };
+  const auto checked = [&](int kv_head, const DevicePlace& at) {
+    return at.page < args.kv.n_pages ? rows_at(args, kv_head, at) : RowPlace{};
+  };
+  shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(rows.kv_head, asked) : RowPlace{});
   __syncthreads();
-  const Queries<width, false> queries(shared.q[0], shared.q[1]);
-  const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
-  if (n_ranges == 0) merge_range<width>(args, rows, true, true, shared);
 
-  for (std::int64_t range = rows.worker; range < n_ranges; range += workers) {
+  // A thread brings the same 16 bytes of several rows.
+  constexpr int kRowPieces = width / 8;
+  constexpr int kRowStep = kThreads / kRowPieces;
+  const int piece = tid % kRowPieces;
+  const int own_row = tid / kRowPieces;
+  const auto bring = [&](const View& pool, const long long* places, uint4* to) {
+    const bool is_piece = piece < static_cast<int>(pool.dims[3]) / 8;
+    to += tile_piece<width>(own_row, piece);
+#pragma unroll(kUnit / kRowStep < 4 ? kUnit / kRowStep : 4)
+    for (int row = 0; row < kUnit; row += kRowStep) {
+      const long long at = places[own_row + row];
+      const bool is = is_piece && at >= 0;
+      copy_16_or_zeros(to + row * kRowPieces, pool.data + (is ? at + piece * 16 : 0), is);
+    }
+  };
+  // Keys are wanted a unit earlier than values: those of unit i, and the values of the one before it.
+  const auto ask = [&](int i, int key_stage, int value_stage) {
+    if (unit_of(i) < n_units) bring(args.k, shared.places[i % kFound].k, shared.keys[key_stage]);
+    if (i > 0 && unit_of(i - 1) < n_units) {
+      bring(args.v, shared.places[(i - 1) % kFound].v, shared.values[value_stage]);
+    }
+    end_copies();
+  };
 #pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) {
-      const std::int64_t unit = range * kRangeUnits + round * kWarps + warp;
-      if (unit - warp >= n_units) break;  // for all warps; nothing follows in the stream
-      const bool is = unit < n_units;
-      float max[2];
-      float sum[2];
-      float acc[width / 8][4];
-      if (is) {
-        const unsigned long long there = stream.there();
-        float scores[2 * kSteps][4];
-        score<1>(queries, stream.await(), &scores[0]);
-        stream.template advance<5>();
-        score<1>(queries, stream.await(), &scores[2]);
-        stream.template advance<6>();
-        score<1>(queries, stream.await(), &scores[4]);
-        stream.template advance<7>();
-        score<1>(queries, stream.await(), &scores[6]);
-        stream.template advance<0>();
-        unsigned p[kSteps][4];
-        if (there == ~0ULL) {
-          soften<false>(scores, factors, {there, there}, max, p);
-        } else {
-          soften<true>(scores, factors, {there, there}, max, p);
-        }
-        sum_weights(p, sum);
+  for (int i = 0; i < kUnitStages; ++i) ask(i, i, i - 1);
+  const FewQueries<width> queries(shared.q);
+  const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
+  await_copies<kUnitStages - 1>();
+  __syncthreads();
+
+  float y[2][4] = {};  // scores before the factor, high and low parts
+  queries.add_half(0, shared.keys[0] + warp * width, y[0], y[1]);
+  queries.add_half(1, shared.keys[0] + warp * width, y[0], y[1]);
+  Total<width> total;
+  Total<width> range;
+  int stage = 0;  // of this unit, of the next one, and of the one after it
+  int next_stage = 1;
+  int later_stage = 2;
+  int unit = unit_of(0);
+#pragma unroll 1
+  for (int i = 0; unit < n_units; ++i) {
+    const auto places = *reinterpret_cast<const longlong2*>(&shared.places[i % kFound].k[8 * warp + lane % 4 * 2]);
+    float scores[4];
+    const bool there[2] = {places.x >= 0, places.y >= 0};
 #pragma unroll
-        for (int n = 0; n < width / 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
-        const auto add_values = [&](const unsigned(&weights)[4], const uint4* values) {
-          const int lane_at = value_at<width>();
+    for (int r = 0; r < 2; ++r) {
+      float max = -INFINITY;
 #pragma unroll
-          for (int n = 0; n < width / 8; n += 2) {
-            unsigned v[4];
-            load_tiles_turned(v, values + (lane_at ^ n));
-            add_mma_f16_k16(acc[n], weights, v[0], v[1]);
-            add_mma_f16_k16(acc[n + 1], weights, v[2], v[3]);
-          }
-        };
-        add_values(p[0], stream.await());
-        stream.template advance<1>();
-        add_values(p[1], stream.await());
-        stream.template advance<2>();
-        add_values(p[2], stream.await());
-        stream.template advance<3>();
-        add_values(p[3], stream.await());
-        stream.template advance<4>();
+      for (int j = 0; j < 2; ++j) {
+        float& score = scores[2 * r + j];
+        score = there[j] ? (y[0][2 * r + j] + y[1][2 * r + j]) * factors[r] : -INFINITY;
+        if (there[j]) max = fmaxf(max, fmaxf(score, kLeast));
       }
-      for (int turn = 0; turn < kWarps; ++turn) {
-        if (is && turn == warp) merge_unit<width>(shared, rows.n, unit % kRangeUnits == 0, max, sum, acc);
-        __syncthreads();
-      }
+      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
+      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
+      if (lane % 4 == 0) reinterpret_cast<float*>(shared.max[lane / 4 + 8 * r])[warp] = max;
     }
-    if (keep) {
-      keep_range<width>(args, kept, rows, range, shared);
-    } else {
-      merge_range<width>(args, rows, range == 0, range + 1 == n_ranges, shared);
+    __syncthreads();  // and nobody still reads the values and the weights of the unit before
+    Total<width> next;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float4 a = shared.max[lane / 4 + 8 * r][0];
+      const float4 b = shared.max[lane / 4 + 8 * r][1];
+      next.max[r] = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+      const float base = fmaxf(next.max[r], kLeast);
+      reinterpret_cast<__half2*>(&shared.weights[lane / 4 + 8 * r][warp])[lane % 4] =
+          __floats2half2_rn(power_of_two(scores[2 * r] - base), power_of_two(scores[2 * r + 1] - base));
     }
+    await_copies<1>();  // these values, and the keys of the next unit
     __syncthreads();
+
+    // Four units ahead: known to all after the next barrier, wanted after the one that follows it.
+    asked = {};
+    const int found_unit = unit_of(i + kFound);
+    if (tid < kUnit && found_unit < n_units && static_cast<unsigned>(found_unit * kUnit + tid) < end) {
+      asked = ask_place(args.kv, seq, static_cast<unsigned>(found_unit * kUnit + tid));
+    }
+    ask(i + kUnitStages, stage, later_stage);
+
+    // With the scores of the next unit, so that neither waits for itself; where there is none, of anything.
+    const uint4* keys = shared.keys[next_stage] + warp * width;
+    const uint4* values = shared.values[stage];
+    float sums[4] = {};
+#pragma unroll
+    for (int j = 0; j < 8; ++j) y[j / 4][j % 4] = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      queries.add_half(half, keys, y[0], y[1]);
+      unsigned p[2][4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        load_tiles(p[j], &shared.weights[lane % 16][lane / 16 + 4 * half + 2 * j]);
+        add_mma_f16_k16(sums, p[j], kOnes, kOnes);
+      }
+#pragma unroll
+      for (int n = 0; n < Total<width>::kTiles; ++n) {
+        unsigned v[4];
+        const int at = tile_piece<width>(lane, warp * Total<width>::kTiles) ^ n;
+        load_tiles_turned(v, values + half * 4 * width + at);
+        add_mma_f16_k16(next.acc[n], p[0], v[0], v[1]);
+        add_mma_f16_k16(next.acc[n], p[1], v[2], v[3]);
+      }
+    }
+    next.sum[0] = sums[0], next.sum[1] = sums[2];
+    range.add(next);
+    if (unit % kRangeUnits == kRangeUnits - 1 || unit + 1 == n_units) {
+      if (keep) {
+        keep_range<width>(args, kept, shared.rows, unit / kRangeUnits, range);
+      } else {
+        total.add(range);
+      }
+      range = {};
+    }
+    if (tid < kUnit) shared.places[i % kFound].set(tid, checked(shared.rows.kv_head, asked));
+    const int free = stage;
+    stage = next_stage, next_stage = later_stage, later_stage = free;
+    unit = unit_of(i + 1);
   }
-  await_copies<0>();
-  if (!keep) return;
-  const std::int64_t n_blocks = min(static_cast<std::int64_t>(workers), n_ranges);
-  merge_if_last<width, kWarps * kWarp>(args, kept, rows, n_blocks, n_ranges, shared.last[0]);
+  if (keep) {
+    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0],
+                                   shared.keys[0]);
+  } else {
+    store<width>(args, shared.rows, total);
+  }
 }
 
 template <int width>
-__global__ void __launch_bounds__(few_warps(width) * kWarp, width <= 128 ? 2 : 1)
+__global__ void __launch_bounds__(kThreads, width <= 128 ? 2 : 1)
     few_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                const __grid_constant__ KeptRanges kept) {
   begin();
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<FewShared<width>*>(memory);
-  const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  for (std::int64_t item = blockIdx.x; item < items_of(cut, args.k.dims[2]); item += gridDim.x) {
-    const Rows rows = rows_of(args, cut, item, n_live);
-    if (rows.n > 0) attend<width>(args, kept, rows, static_cast<int>(cut.workers), shared);
-  }
+  const auto n_items = static_cast<unsigned>(items_of(cut, args.k.dims[2]));
+#pragma unroll 1
+  for (unsigned item = blockIdx.x; item < n_items; item += gridDim.x) attend<width>(args, cut, kept, item, shared);
 }
 
 }  // namespace

@@ -24,13 +24,17 @@ struct RowPlace {
   long long v = -1;
 };
 
-__device__ __forceinline__ RowPlace locate(const AttentionArgs& args, std::int64_t seq, std::int64_t kv_head,
-                                           std::int64_t position, std::int64_t end) {
-  if (position >= end) return {};
-  const DevicePlace at = place_of(args.kv, seq, position);
+// `at.page` is none, or one of the pools.
+__device__ __forceinline__ RowPlace rows_at(const AttentionArgs& args, std::int64_t kv_head, const DevicePlace& at) {
   if (at.page < 0) return {};
   return {at.page * args.k.strides[0] + at.slot * args.k.strides[1] + kv_head * args.k.strides[2],
           at.page * args.v.strides[0] + at.slot * args.v.strides[1] + kv_head * args.v.strides[2]};
+}
+
+__device__ __forceinline__ RowPlace locate(const AttentionArgs& args, std::int64_t seq, std::int64_t kv_head,
+                                           std::int64_t position, std::int64_t end) {
+  if (position >= end) return {};
+  return rows_at(args, kv_head, place_of(args.kv, seq, position));
 }
 
 // How many positions of a unit that starts at `begin` lie before `end`.

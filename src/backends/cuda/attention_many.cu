@@ -219,6 +219,7 @@ template <int width>
 __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows, int workers,
                        ManyShared<width>& shared) {
   constexpr int kThreads = many_warps(width) * kWarp;
+  static_assert(kMergeAhead<width> * kThreads * 16 <= sizeof(shared.keys) + sizeof(shared.values));
   constexpr int kStages = many_stages(width);
   constexpr int kRowPieces = width / 8;
   const int tid = static_cast<int>(threadIdx.x);
@@ -346,7 +347,8 @@ __device__ void attend(const AttentionArgs& args, const KeptRanges& kept, const 
     unit = unit_of(i + 1);
   }
   if (keep) {
-    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last);
+    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last,
+                                   shared.keys[0]);
   } else {
     __syncwarp();
     store<width>(args, shared.rows, own_totals - lane);

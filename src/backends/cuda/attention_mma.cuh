@@ -18,6 +18,11 @@ template <int width>
 __device__ __forceinline__ int tile_piece(int row, int piece) {
   return row * (width / 8) + (piece ^ (row & 7));
 }
+// `further` pieces on from `at`, which is one of the first eight of a row and has none of the bits of `further` but by
+// that swapping, which stays among eight: what lies beyond is an addition of what is known beforehand.
+__device__ __forceinline__ int further_piece(int at, int further) {
+  return (at ^ (further & 7)) + (further & ~7);
+}
 
 // Rows of queries on their way through a warp's registers: asked for together, then written one by one.
 template <int width, int n_rows>
@@ -218,45 +223,61 @@ __device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const
   return (rows.token(row) * args.q.dims[1] + rows.head(row)) * kept.n_ranges + range;
 }
 
-// All ranges of the rows, in ascending order.
+// All ranges of the rows, in ascending order. `room`: shared memory for kMergeAhead words of each thread.
+template <int width>
+inline constexpr int kMergeAhead = width == 64 ? 8 : 16;  // ranges asked for at once
+
 template <int width, int threads>
 __device__ __forceinline__ void merge_kept(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                           std::int64_t n_ranges) {
-  constexpr int kAhead = 16;  // ranges asked for at once
+                                           std::int64_t n_ranges, uint4* room) {
+  constexpr int kAhead = kMergeAhead<width>;
+  static_assert(kAhead <= kWarp / 2 && width / 4 % (kWarp / 2) == 0);  // half a warp has one row
+  const int tid = static_cast<int>(threadIdx.x);
+  const int lane = tid % kWarp;
   const int d_v = static_cast<int>(args.out.dims[2]);
-  for (int n = static_cast<int>(threadIdx.x); n < rows.n * width / 4; n += threads) {
-    const int row = n / (width / 4);
+  const int n_all = rows.n * width / 4;
+#pragma unroll 1
+  for (int n = tid; n - lane < n_all; n += threads) {  // whole warps
+    const int row = min(n, n_all - 1) / (width / 4);
     const int d = n % (width / 4) * 4;
-    if (d >= d_v) continue;
-    const std::int64_t at = kept_at(args, kept, rows, row, 0);
+    const bool is = n < n_all && d < d_v;
+    const std::int64_t token = rows.token(row);
+    const std::int64_t head = rows.head(row);
+    const std::int64_t at = (token * args.q.dims[1] + head) * kept.n_ranges;
+    const float* accs = kept.acc + at * d_v + (is ? d : 0);
+    const float* sums = kept.sums + (at + lane % (kWarp / 2)) * 2;
     float max = -INFINITY;
     float sum = 0;
     float4 acc{0, 0, 0, 0};
-    for (std::int64_t range = 0; range < n_ranges; range += kAhead) {
-      float4 next[kAhead];
-      float2 sums[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        next[i] = {0, 0, 0, 0};
-        sums[i] = {-INFINITY, 0};
-        if (range + i >= n_ranges) continue;
-        next[i] = __ldcg(reinterpret_cast<const float4*>(kept.acc + (at + range + i) * d_v + d));
-        sums[i] = __ldcg(reinterpret_cast<const float2*>(kept.sums + (at + range + i) * 2));
+#pragma unroll 1
+    for (std::int64_t left = n_ranges; left > 0; left -= kAhead, sums += kAhead * 2) {
+      const int n_next = static_cast<int>(min(left, std::int64_t{kAhead}));
+#pragma unroll 4
+      for (int i = 0; i < n_next; ++i, accs += d_v) copy_16_or_zeros(room + i * threads + tid, accs, is);
+      float2 own{-INFINITY, 0};  // of one of the ranges
+      if (lane % (kWarp / 2) < n_next) own = __ldcg(reinterpret_cast<const float2*>(sums));
+      end_copies();
+      await_copies<0>();
+      __syncwarp();
+#pragma unroll 2
+      for (int i = 0; i < n_next; ++i) {
+        const float next_max = __shfl_sync(kAllLanes, own.x, (lane & kWarp / 2) + i);
+        const float next_sum = __shfl_sync(kAllLanes, own.y, (lane & kWarp / 2) + i);
+        const float4 next = reinterpret_cast<const float4*>(room)[i * threads + tid];
+        if (next_max == -INFINITY) continue;
+        const Factors by = merge_factors(max, next_max);
+        sum = merged(by, sum, next_sum);
+        acc = {merged(by, acc.x, next.x), merged(by, acc.y, next.y), merged(by, acc.z, next.z),
+               merged(by, acc.w, next.w)};
       }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (sums[i].x == -INFINITY) continue;
-        const Factors by = merge_factors(max, sums[i].x);
-        sum = merged(by, sum, sums[i].y);
-        acc = {merged(by, acc.x, next[i].x), merged(by, acc.y, next[i].y), merged(by, acc.z, next[i].z),
-               merged(by, acc.w, next[i].w)};
-      }
+      __syncwarp();  // the room is free
     }
-    std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
-    const float values[4] = {acc.x, acc.y, acc.z, acc.w};
-#pragma unroll
+    if (!is) continue;
+    std::byte* out = row_of(args.out, token, head);
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : values[i] / sum);
+      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : acc.x / sum);
+      acc = {acc.y, acc.z, acc.w, 0};
     }
   }
 }
@@ -265,7 +286,7 @@ __device__ __forceinline__ void merge_kept(const AttentionArgs& args, const Kept
 // are done decides nothing else. Every thread of the block comes here.
 template <int width, int threads>
 __device__ __forceinline__ void merge_if_last(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                              std::int64_t n_blocks, std::int64_t n_ranges, int& last) {
+                                              std::int64_t n_blocks, std::int64_t n_ranges, int& last, uint4* room) {
   __threadfence();
   __syncthreads();
   std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head;
@@ -273,7 +294,7 @@ __device__ __forceinline__ void merge_if_last(const AttentionArgs& args, const K
   __syncthreads();
   if (last == 0) return;
   __threadfence();
-  merge_kept<width, threads>(args, kept, rows, n_ranges);
+  merge_kept<width, threads>(args, kept, rows, n_ranges, room);
   if (threadIdx.x == 0) *ticket = 0;
 }
 

@@ -20,7 +20,7 @@
 // infinity in a key that the row sees makes it NaN. Nothing in it depends on other rows, on the pages, or on who
 // computes which unit, so a row has the same bits alone, in any batch and in any chunk.
 //
-// `few`: a block takes one token with up to 16 heads of a KV head, a warp a unit. `many`: 16 rows a warp, of
+// `few`: a block takes one token with up to 16 heads of a KV head, its warps share each unit. `many`: 16 rows a warp, of
 // neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`. In
 // both, `workers` blocks share the ranges of the same rows, leave each range's result in scratch, and the one that is
 // done last merges.
@@ -32,8 +32,11 @@ namespace conclave::cuda {
 
 inline constexpr int kRangeUnits = 8;
 inline constexpr int kRange = kRangeUnits * kUnit;  // positions
-inline constexpr int kTileRows = 16;                // of queries in a tile, of keys and values in a chunk
-inline constexpr int kFewSlots = 5;                 // chunks that a warp of `few` has under way
+inline constexpr int kTileRows = 16;                // of queries in a tile
+inline constexpr int kUnitWarps = 8;                // `few`: warps that share a unit
+inline constexpr int kUnitStages = 3;               // `few`: units of K and of V in shared memory at once
+
+inline constexpr int kWeightPieces = kUnit / 8 + 1;  // `few`: of a row of weights; eight rows lie in different banks
 
 // Rows of K and V as kernels are made for: the next of 64, 128, 256; 0: too long.
 constexpr int mma_width(std::int64_t d_k, std::int64_t d_v) {
@@ -44,9 +47,6 @@ constexpr int mma_width(std::int64_t d_k, std::int64_t d_v) {
 static_assert(mma_width(64, 64) == 64 && mma_width(80, 80) == 128 && mma_width(192, 128) == 256);
 static_assert(mma_width(72, 64) == 0 && mma_width(64, 272) == 0);
 
-constexpr int few_warps(int width) {
-  return width <= 128 ? 4 : 2;
-}
 constexpr int many_warps(int width) {
   return width <= 128 ? 8 : 4;
 }
@@ -61,13 +61,12 @@ constexpr int many_stages(int width) {
 constexpr bool keeps_queries(int width) {
   return width <= 128;
 }
-constexpr int total_floats(int width) {  // of a row of totals: eight rows lie in different banks
-  return width + 8;
-}
 
-// Bytes: queries, chunks, totals of a range and of all, five numbers per row, one for the block.
+// Bytes: queries; units; weights; where the rows of four units lie; maxima and one number per row; which
+// rows they are.
 constexpr std::int64_t few_attention_shared(int width) {
-  return kTileRows * (4 * width + few_warps(width) * kFewSlots * 2 * width + 2 * 4 * total_floats(width) + 5 * 4) + 16;
+  return kTileRows * 4 * width + kUnitStages * 2 * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
+         kTileRows * (kUnitWarps + 1) * 4 + 48;
 }
 // Bytes: units; queries, and totals with two numbers per row for each of its four threads; where the rows of four units
 // lie; what each row sees; which rows they are.
@@ -78,8 +77,8 @@ constexpr std::int64_t many_attention_shared(int width) {
          48;
 }
 static_assert(2 * (few_attention_shared(128) + 1024) <= 228 * 1024);  // two blocks on a multiprocessor
-static_assert(few_attention_shared(256) <= 163 * 1024 && many_attention_shared(128) <= 163 * 1024);
-static_assert(many_attention_shared(256) <= 227 * 1024);
+static_assert(few_attention_shared(128) <= 163 * 1024 && many_attention_shared(128) <= 163 * 1024);
+static_assert(few_attention_shared(256) <= 227 * 1024 && many_attention_shared(256) <= 227 * 1024);
 
 struct MmaPlan {
   bool use_few = false;
@@ -125,7 +124,7 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
   // Where `many` takes most, the blocks of `few` have nothing to do but to see that: fewer of them, in turns.
   const std::int64_t most = plan.use_many ? 2 * kBlocksEach * multiprocessors : kAttentionMaxBlocks;
   plan.few_launch = {.blocks = std::min(items_of(plan.few, sizes.n_kv_heads), most),
-                     .threads = few_warps(width) * kWarp,
+                     .threads = kUnitWarps * kWarp,
                      .shared_bytes = few_attention_shared(width)};
   plan.many_launch = {.blocks = std::min(items_of(plan.many, sizes.n_kv_heads), kAttentionMaxBlocks),
                       .threads = many_warps(width) * kWarp,

@@ -11,14 +11,19 @@ struct DevicePlace {
   std::uint32_t slot = 0;
 };
 
-__device__ __forceinline__ DevicePlace place_of(const KvPages& kv, std::int64_t seq, std::int64_t position) {
+// What the page table says, unchecked: the page may be any number.
+__device__ __forceinline__ DevicePlace ask_place(const KvPages& kv, std::int64_t seq, std::int64_t position) {
   if (seq < 0 || seq >= kv.pages.dims[0] || position < 0) return {};
   const auto at = static_cast<std::uint32_t>(position);
   const std::uint32_t nth = at / kv.page_size;
   if (nth >= kv.pages.dims[1]) return {};
-  const std::int32_t page = int_at(kv.pages, seq, nth);
-  if (page < 0 || page >= kv.n_pages) return {};
-  return {page, at - nth * kv.page_size};
+  return {int_at(kv.pages, seq, nth), at - nth * kv.page_size};
+}
+
+__device__ __forceinline__ DevicePlace place_of(const KvPages& kv, std::int64_t seq, std::int64_t position) {
+  const DevicePlace place = ask_place(kv, seq, position);
+  if (place.page < 0 || place.page >= kv.n_pages) return {};
+  return place;
 }
 
 }  // namespace conclave::cuda
