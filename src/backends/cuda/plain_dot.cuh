@@ -27,7 +27,7 @@ static __device__ __noinline__ float plain_dot(const PlainDot& dot) {
   double sum = 0;
 #pragma unroll 1
   for (std::int64_t k = 0; k < dot.k; ++k) {
-    const float w = dot.planes ? decode_planes(dot.column, dot.k / 256, k) : decode_weight(dot.type, dot.column, k);
+    const float w = dot.planes ? decode_planes(dot.type, dot.column, dot.k, k) : decode_weight(dot.type, dot.column, k);
     sum += static_cast<double>(load_float(dot.x_type, dot.x, k)) * static_cast<double>(w);
   }
   return static_cast<float>(sum);
