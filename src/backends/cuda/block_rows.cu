@@ -9,10 +9,6 @@
 namespace conclave::cuda {
 namespace {
 
-constexpr int kGroups = kBlockRows / 16;       // of 16 rows
-constexpr int kOutStride = kBlockColumns + 4;  // of results in shared memory
-static_assert(kBlockRows * kOutStride * 4 <= 2 * block_stage_bytes(DType::mxfp4));
-
 // Sums start at the bits of 1.5 2^23, so that what they become is that number plus the sum, as a float: no conversion. Of
 // levels 16 times too large it is 1.5 2^19. A sum is below 2^22: 32 * 128 * 127.
 template <DType type>
@@ -21,20 +17,20 @@ template <DType type>
 inline constexpr float kStart = 12582912.0F / (1 << level_shift(type));
 
 // One buffer of shared memory.
-template <DType type>
+template <DType type, bool few>
 struct BlockStage {
   std::byte* at;
 
   __device__ std::byte* column(int c) const { return at + c * block_column_stride(type); }
-  __device__ std::byte* scales(int c) const { return at + block_scales_at(type) + c * 8 * scale_bytes(type); }
-  __device__ std::byte* row(int r) const { return at + block_rows_at(type) + r * kBlockRowStride; }
-  __device__ float* row_scales() const { return reinterpret_cast<float*>(row(kBlockRows)); }
+  __device__ std::byte* scales(int c) const { return at + block_scales_at(type, few) + c * 8 * scale_bytes(type); }
+  __device__ std::byte* row(int r) const { return at + block_rows_at(type, few) + r * kBlockRowStride; }
+  __device__ float* row_scales() const { return reinterpret_cast<float*>(row(block_shape(type, few).rows)); }
 };
 
 // What blocks 2 pair and 2 pair + 1 of a chunk add to 16 columns from `column` on and all rows.
-template <DType type>
-__device__ __forceinline__ void add_two_blocks(const BlockStage<type>& stage, int column, int pair, int count, int lane,
-                                               const float2 (&by)[kGroups][2], float (&y)[kGroups][2][4]) {
+template <DType type, bool few, int kGroups>
+__device__ __forceinline__ void add_two_blocks(const BlockStage<type, few>& stage, int column, int pair, int count,
+                                               int lane, const float2 (&by)[kGroups][2], float (&y)[kGroups][2][4]) {
   const std::byte* levels = stage.column(column + lane % 16) + 16 * (lane / 16);
   const std::byte* rows = stage.row(lane % 8 + 8 * (lane / 16)) + 16 * (lane / 8 % 2);
   unsigned words[4];  // of both blocks
@@ -58,7 +54,7 @@ __device__ __forceinline__ void add_two_blocks(const BlockStage<type>& stage, in
     const float d[2] = {scale_of<type>(scales[0], block), scale_of<type>(scales[1], block)};
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      if (16 * group >= count) break;  // the same for all lanes
+      if (group > 0 && 16 * group >= count) break;  // the same for all lanes
       unsigned b[4];
       load_tiles(b, rows + 16 * group * kBlockRowStride + 64 * pair + 32 * block);
 #pragma unroll
@@ -76,26 +72,34 @@ __device__ __forceinline__ void add_two_blocks(const BlockStage<type>& stage, in
   }
 }
 
-template <DType type>
-__global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
+template <DType type, bool few>
+__global__ void __launch_bounds__(block_shape(type, few).threads(), block_shape(type, few).at_once)
     block_rows(const __grid_constant__ UnitArgs args) {
+  constexpr BlockShape kShape = block_shape(type, few);
+  constexpr int kThreads = kShape.threads();
+  constexpr int kColumns = kShape.columns;
+  constexpr int kRows = kShape.rows;
+  constexpr int kGroups = kRows / 16;        // of 16 rows
+  constexpr int kOutStride = kColumns + 4;   // of results in shared memory
+  constexpr int kPerRow = kThreads / kRows;  // threads that copy a row; two copy a column
+  static_assert(kRows * kOutStride * 4 <= block_shared_bytes(type, few) && kColumns * 2 == kThreads);
   extern __shared__ int4 shared_words[];
-  __shared__ TableSlot slots[kBlockRows];
-  __shared__ int plain[kBlockRows];
+  __shared__ TableSlot slots[kRows];
+  __shared__ int plain[kRows];
   begin();
   const bool gate_up = args.up != nullptr;
-  const int columns = gate_up ? kBlockColumns / 2 : kBlockColumns;  // of the output
+  const int columns = gate_up ? kColumns / 2 : kColumns;  // of the output
   const unsigned column_tiles = static_cast<unsigned>(args.n + columns - 1) / static_cast<unsigned>(columns);
   const int tiles = static_cast<int>(gridDim.x / column_tiles);
 #pragma unroll 1
   for (int tile_at = static_cast<int>(blockIdx.x / column_tiles);; tile_at += tiles) {
-    const RowTile place = find_tile<kBlockThreads>(args.table, tile_at, kBlockRows, 1);
+    const RowTile place = find_tile<kThreads>(args.table, tile_at, kRows, 1);
     if (place.list < 0) return;
-    const UnitColumns<16> at{args, expert_of(args.table, place.list),
-                             static_cast<int>(blockIdx.x % column_tiles) * columns};
+    const UnitColumns<16, true> at{args, expert_of(args.table, place.list),
+                                   static_cast<int>(blockIdx.x % column_tiles) * columns};
     const int count = place.end_row - place.first_row;
     const int chunks = args.chunks;
-    if (threadIdx.x < kBlockRows) {
+    if (threadIdx.x < kRows) {
       slots[threadIdx.x] = static_cast<int>(threadIdx.x) < count
                                ? slot_of(args.table, place.list, place.first_row + static_cast<int>(threadIdx.x))
                                : TableSlot{-1, -1};
@@ -104,38 +108,42 @@ __global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
     __syncthreads();
 
     const auto stage_of = [&](int c) {
-      return BlockStage<type>{reinterpret_cast<std::byte*>(shared_words) + (c & 1) * block_stage_bytes(type)};
+      return BlockStage<type, few>{reinterpret_cast<std::byte*>(shared_words) +
+                                   c % kShape.stages * block_stage_bytes(type, few)};
     };
-    // Two threads to a column, and to a row: what each copies stays the same but for the chunk.
-    const int mine = threadIdx.x / 2;
+    // What each thread copies stays the same but for the chunk.
+    const int my_column = threadIdx.x / 2;
     const int odd = threadIdx.x % 2;
-    const Planes32 planes{type, args.k / 32};
-    const std::byte* my_levels = at.address(mine) + 16 * odd;
-    const std::byte* my_scales = at.address(mine) + planes.scales(0);
+    const std::byte* my_levels = at.address(my_column) + 16 * odd;
+    const std::byte* my_scales = at.address(my_column) + Planes32{type, args.k / 32}.scales(0);
     const int level_words = args.k / 32 * (level_bytes(type) / 16);  // of 16 bytes, of a column
-    const std::int64_t from = slots[mine].from < 0 ? 0 : slots[mine].from;
-    const std::int8_t* my_q = args.q + from * chunks * kChunk + 16 * odd;
+    const int my_row = threadIdx.x / kPerRow;
+    const int part = threadIdx.x % kPerRow;
+    const std::int64_t from = slots[my_row].from < 0 ? 0 : slots[my_row].from;
+    const std::int8_t* my_q = args.q + from * chunks * kChunk + 16 * part;
     const float* my_scale = args.scale + from * chunks;
     const auto copy_chunk = [&](int c) {
       constexpr int kWords = level_bytes(type) / 2;  // of a chunk
-      const BlockStage<type> stage = stage_of(c);
-      std::byte* to = stage.column(mine) + 16 * odd;
+      if (c < chunks) {
+        const BlockStage<type, few> stage = stage_of(c);
+        std::byte* to = stage.column(my_column) + 16 * odd;
 #pragma unroll
-      for (int i = 0; i < kWords; i += 2) {
-        if (c * kWords + i + odd < level_words) copy_16(to + 16 * i, my_levels + 16 * (c * kWords + i));
-      }
-      if (odd == 0) {
-        if constexpr (scale_bytes(type) == 2) {
-          copy_16(stage.scales(mine), my_scales + 16 * c);
-        } else {
-          copy_8(shared_address(stage.scales(mine)), my_scales + 8 * c);
+        for (int i = 0; i < kWords; i += 2) {
+          if (c * kWords + i + odd < level_words) copy_16(to + 16 * i, my_levels + 16 * (c * kWords + i));
         }
-      }
-      if (mine < count) {
-        std::byte* row = stage.row(mine) + 16 * odd;
+        if (odd == 0) {
+          if constexpr (scale_bytes(type) == 2) {
+            copy_16(stage.scales(my_column), my_scales + 16 * c);
+          } else {
+            copy_8(shared_address(stage.scales(my_column)), my_scales + 8 * c);
+          }
+        }
+        if (my_row < count) {
+          std::byte* row = stage.row(my_row) + 16 * part;
 #pragma unroll
-        for (int i = 0; i < kChunk / 16; i += 2) copy_16(row + 16 * i, my_q + c * kChunk + 16 * i);
-        if (odd == 1) copy_4(stage.row_scales() + mine, my_scale + c);
+          for (int i = 0; i < kChunk / 16; i += kPerRow) copy_16(row + 16 * i, my_q + c * kChunk + 16 * i);
+          if (part == kPerRow - 1) copy_4(stage.row_scales() + my_row, my_scale + c);
+        }
       }
       end_copies();
     };
@@ -144,17 +152,14 @@ __global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
     const int column = 16 * (threadIdx.x / kWarp);
     float y[kGroups][2][4] = {};  // rows 16 group + 8 tile + 2 (lane % 4) + i % 2, columns lane / 4 + 8 (i / 2)
 
-    copy_chunk(0);
+#pragma unroll 1
+    for (int c = 0; c + 1 < kShape.stages; ++c) copy_chunk(c);
 #pragma unroll 1
     for (int c = 0; c < chunks; ++c) {
-      if (c + 1 < chunks) {
-        copy_chunk(c + 1);
-        await_copies<1>();
-      } else {
-        await_copies<0>();
-      }
-      __syncthreads();
-      const BlockStage<type> stage = stage_of(c);
+      await_copies<kShape.stages - 2>();
+      __syncthreads();  // and the buffer of the chunk before is free
+      copy_chunk(c + kShape.stages - 1);
+      const BlockStage<type, few> stage = stage_of(c);
       if (static_cast<int>(threadIdx.x) < count && isnan(stage.row_scales()[threadIdx.x])) plain[threadIdx.x] = 1;
       float2 by[kGroups][2];
 #pragma unroll
@@ -162,13 +167,15 @@ __global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
         by[i / 2][i % 2] = *reinterpret_cast<const float2*>(stage.row_scales() + 8 * i + 2 * (lane % 4));
       }
       const int pairs = min(4, (args.k / 32 - 8 * c + 1) / 2);
-#pragma unroll 1
-      for (int pair = 0; pair < pairs; ++pair) add_two_blocks<type>(stage, column, pair, count, lane, by, y);
-      __syncthreads();
+#pragma unroll(few ? 4 : 1)
+      for (int pair = 0; pair < pairs; ++pair) {
+        add_two_blocks<type, few, kGroups>(stage, column, pair, count, lane, by, y);
+      }
     }
+    __syncthreads();
 
     // Through shared memory, so that rows are stored whole and the code that stores is short.
-    auto* tile_out = reinterpret_cast<float*>(shared_words);  // [row][column of the 64]
+    auto* tile_out = reinterpret_cast<float*>(shared_words);  // [row][column of the block]
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (16 * group >= count) break;
@@ -180,9 +187,9 @@ __global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
     }
     __syncthreads();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count * columns; i += kBlockThreads) {
-      const int r = gate_up ? i / (kBlockColumns / 2) : i / kBlockColumns;
-      const int c = gate_up ? i % (kBlockColumns / 2) / 16 * 32 + i % 16 : i % kBlockColumns;
+    for (int i = threadIdx.x; i < count * columns; i += kThreads) {
+      const int r = gate_up ? i / (kColumns / 2) : i / kColumns;
+      const int c = gate_up ? i % (kColumns / 2) / 16 * 32 + i % 16 : i % kColumns;
       const TableSlot slot = slots[r];
       if (slot.from < 0) continue;
       float out = plain[r] != 0 ? at.plain(c, slot.from) : tile_out[r * kOutStride + c];
@@ -198,18 +205,18 @@ __global__ void __launch_bounds__(kBlockThreads, block_rows_at_once(type))
 }
 
 template <DType type>
-int launch_type(const UnitArgs& args, const Stream& stream) {
-  return launch(block_rows<type>,
-                block_rows_plan(type, args.table.n_slots, args.table.n_lists, args.n, args.up != nullptr), stream,
-                args);
+int launch_type(const UnitArgs& args, bool few, const Stream& stream) {
+  const LaunchPlan plan =
+      block_rows_plan(type, few, args.table.n_slots, args.table.n_lists, args.n, args.up != nullptr);
+  return launch(few ? block_rows<type, true> : block_rows<type, false>, plan, stream, args);
 }
 
 }  // namespace
 
-int launch_block_rows(const UnitArgs& args, const Stream& stream) {
-  if (args.type == DType::q8_0) return launch_type<DType::q8_0>(args, stream);
-  if (args.type == DType::q4_0) return launch_type<DType::q4_0>(args, stream);
-  return launch_type<DType::mxfp4>(args, stream);
+int launch_block_rows(const UnitArgs& args, bool few, const Stream& stream) {
+  if (args.type == DType::q8_0) return launch_type<DType::q8_0>(args, few, stream);
+  if (args.type == DType::q4_0) return launch_type<DType::q4_0>(args, few, stream);
+  return launch_type<DType::mxfp4>(args, few, stream);
 }
 
 }  // namespace conclave::cuda

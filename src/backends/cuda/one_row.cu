@@ -201,8 +201,8 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   if (lane >= cut.columns || column >= args.n) return;
   const auto sum_of = [&](int at, const std::byte* w, std::int64_t stride) {
     if (!plain) return column_sum(at);
-    return plain_dot({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
-                      w + column * stride, type, !is_affine(type), args.k});
+    return plain_dot<is_block_32(type)>({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
+                                         w + column * stride, type, !is_affine(type), args.k});
   };
   float y = sum_of(lane, args.w + expert * args.w_expert, args.w_column);
   if (gate_up) {

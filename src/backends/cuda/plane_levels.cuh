@@ -55,7 +55,11 @@ using ScalePair = std::conditional_t<type == DType::mxfp4, std::uint16_t, std::u
 
 template <DType type>
 __device__ __forceinline__ float scale_of(unsigned pair, int i) {
-  if constexpr (type == DType::mxfp4) return mxfp4_half_scale(pair >> 8 * i & 0xFFU);
+  if constexpr (type == DType::mxfp4) {
+    // 2^(e - 128): the second is larger for 0 and 1 alone, whose numbers are subnormal.
+    const auto e = static_cast<int>(pair >> 8 * i & 0xFFU);
+    return __int_as_float(max(e * 0x00800000 - 0x00800000, e * 0x00200000 + 0x00200000));
+  }
   return __half2float(__ushort_as_half(static_cast<std::uint16_t>(pair >> 16 * i)));
 }
 

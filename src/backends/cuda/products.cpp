@@ -84,7 +84,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .bias_type = v.bias.type,
                 .act = v.act};
   if (blocks_fit(v.w)) {
-    check(launch_block_rows(args, at.stream), op);
+    check(launch_block_rows(args, has_few_rows(args.table.n_rows, rows.max_active()), at.stream), op);
     return;
   }
   if (bank.q != nullptr && wide.multiprocessors > 0) {
