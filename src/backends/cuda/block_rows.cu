@@ -9,8 +9,8 @@
 namespace conclave::cuda {
 namespace {
 
-// Sums start at the bits of 1.5 2^23, so that what they become is that number plus the sum, as a float: no conversion. Of
-// levels 16 times too large it is 1.5 2^19. A sum is below 2^22: 32 * 128 * 127.
+// Sums start at the bits of 1.5 2^23, so that what they become is that number plus the sum, as a float: no conversion.
+// Of levels 16 times too large it is 1.5 2^19. A sum is below 2^22: 32 * 128 * 127.
 template <DType type>
 inline constexpr int kStartBits = 0x4B400000 - (level_shift(type) << 23);
 template <DType type>

@@ -1,13 +1,13 @@
 // Products of any number of rows with weights in blocks of 32 that lie in planes (weight_planes.h), on the int8 tensor
 // cores, with the bits of product_plan.h. Runs on every GPU from sm_80 on.
 //
-// A block computes 64 columns of weights for up to 64 rows, or where lists are short 32 columns for up to 16 (of gate_up:
-// half of them of gate and the same of up). It goes through the chunks with a ring of buffers that are copied ahead: for
-// short lists a deeper one. Each of its warps has 16 columns and all rows: weights are unpacked once. A block of 32 is one
-// step of the matrix instruction; what it comes to is added by itself, in order.
+// A block computes 64 columns of weights for up to 64 rows, or where lists are short 32 columns for up to 16 (of
+// gate_up: half of them of gate and the same of up). It goes through the chunks with a ring of buffers that are copied
+// ahead: for short lists a deeper one. Each of its warps has 16 columns and all rows: weights are unpacked once. A
+// block of 32 is one step of the matrix instruction; what it comes to is added by itself, in order.
 //
-// A row's length need not be whole chunks: past its last block it has zeros, levels of any kind and, in the padding of the
-// weights, scales of zero. They add nothing: a sum that began as 0 is never -0.
+// A row's length need not be whole chunks: past its last block it has zeros, levels of any kind and, in the padding of
+// the weights, scales of zero. They add nothing: a sum that began as 0 is never -0.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"

@@ -63,7 +63,8 @@ __device__ __forceinline__ float2 superblock_product(const QuarterUnit<type>& un
   return term;
 }
 
-// What a superblock adds to the output: in the first of its four lanes. Of blocks of 32, what each of the lane's two adds.
+// What a superblock adds to the output: in the first of its four lanes. Of blocks of 32, what each of the lane's two
+// adds.
 template <DType type>
 __device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const LaneRow<type>& row, int t) {
   QuarterLevels<type> levels;

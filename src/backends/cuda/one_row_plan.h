@@ -1,11 +1,12 @@
-// Products of one row at a time with superblock weights, or blocks of 32 in planes: what decoding a few sequences needs. Bound by the bytes of the
-// weights, which go straight from memory to registers; as little code around them as can be, since a kernel of microseconds
-// waits for its own instructions. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
+// Products of one row at a time with superblock weights, or blocks of 32 in planes: what decoding a few sequences
+// needs. Bound by the bytes of the weights, which go straight from memory to registers; as little code around them as
+// can be, since a kernel of microseconds waits for its own instructions. Bits as in product_plan.h. Runs on every GPU
+// from sm_80 on.
 //
-// Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of 768, or
-// half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers, from a bank
-// or made by the block. What each superblock adds to an output goes through shared memory and is added in their order. Of
-// blocks of 32, eight stand for a superblock, and each adds its own.
+// Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of
+// 768, or half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers,
+// from a bank or made by the block. What each superblock adds to an output goes through shared memory and is added in
+// their order. Of blocks of 32, eight stand for a superblock, and each adds its own.
 //
 // A row is a pair of a token with one of its experts, whose weights it meets, or a row of x with the one matrix.
 #pragma once
@@ -47,7 +48,8 @@ inline constexpr int kOneWarps = kOneThreads / kWarp;
 inline constexpr int kPassUnits = 8;  // superblocks of a pass
 inline constexpr int kOneChunks = 2 * kPassUnits;
 inline constexpr int kOnePasses = 8;  // of a warp, at most
-// What goes through shared memory, in pairs: of a superblock what it adds and takes away, of eight blocks what each adds.
+// What goes through shared memory, in pairs: of a superblock what it adds and takes away, of eight blocks what each
+// adds.
 constexpr int unit_terms(DType type) {
   return is_block_32(type) ? 4 : 1;
 }

@@ -13,7 +13,8 @@ constexpr int level_shift(DType type) {
   return type == DType::q4_0 ? 4 : 0;
 }
 
-// Levels of mxfp4 come as 12 more than they are, which takes no signs: so many times the sum of a row's values are too much.
+// Levels of mxfp4 come as 12 more than they are, which takes no signs: so many times the sum of a row's values are too
+// much.
 constexpr int level_excess(DType type) {
   return type == DType::mxfp4 ? 12 : 0;
 }

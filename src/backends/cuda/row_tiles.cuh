@@ -12,7 +12,8 @@ struct RowTile {
   int end_row;
 };
 
-// The tile-th tile of `tile_rows` rows, over all lists that have at least `from_rows`. All kThreads of the block together.
+// The tile-th tile of `tile_rows` rows, over all lists that have at least `from_rows`. All kThreads of the block
+// together.
 template <int kThreads>
 __device__ __forceinline__ RowTile find_tile(const RowTable& table, int tile, int tile_rows, int from_rows) {
   __shared__ int before[kThreads / kWarp];

@@ -49,8 +49,8 @@ struct Planes32 {
 static_assert(Planes32{DType::q8_0, 64}.row_bytes() == 64 * 34);
 static_assert(Planes32{DType::mxfp4, 90}.row_bytes() == 1536);  // d_model 2880: 0.4% more than 1530
 
-// Four bytes of an mxfp4 block hold elements 4 t .. 4 t + 3 in their low nibbles and those 16 on in their high ones. In a
-// plane the first four are the lower half of the word and the others the upper: a half selects four bytes of a table.
+// Four bytes of an mxfp4 block hold elements 4 t .. 4 t + 3 in their low nibbles and those 16 on in their high ones. In
+// a plane the first four are the lower half of the word and the others the upper: a half selects four bytes of a table.
 constexpr std::uint32_t mxfp4_word(std::uint32_t stored) {
   std::uint32_t word = 0;
   for (int half = 0; half < 2; ++half) {
