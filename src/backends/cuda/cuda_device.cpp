@@ -223,17 +223,19 @@ bool CudaDevice::reaches(const Buffer& buffer) const {
 std::vector<Tensor> CudaDevice::prepare(std::span<const Tensor> weights) {
   std::vector<Tensor> prepared(weights.begin(), weights.end());
   for (Tensor& w : prepared) {
-    if (!w.defined() || w.dtype != DType::q6_k || row_count(w) == 0 || w.inner() == 0) continue;
-    const std::int64_t blocks = w.inner() / 256;
-    const std::int64_t stride = cuda::PlanesQ6K{blocks}.row_bytes();
+    const bool q6_k = w.dtype == DType::q6_k;
+    if (!w.defined() || !(q6_k || cuda::is_block_32(w.dtype)) || row_count(w) == 0 || w.inner() == 0) continue;
+    const std::int64_t blocks = w.inner() / (q6_k ? 256 : 32);
+    const std::int64_t stride =
+        q6_k ? cuda::PlanesQ6K{blocks}.row_bytes() : cuda::Planes32{w.dtype, blocks}.row_bytes();
     const std::int64_t rows = row_count(w);
     // Rows must follow one another evenly, and padding must not cost more than it is worth.
     const auto stored_stride = cuda::even_stride(cuda::view_of(w));
-    if (!stored_stride || stride * 50 > 210 * blocks * 51) continue;
+    if (!stored_stride || stride * 50 > row_bytes(w) * 51) continue;
     const auto buffer = CudaBuffer::make(target_.device, rows * stride, stream_);
     buffer->set_planes();
-    check(cuda::launch_spread_q6_k({cuda::view_of(w).data, buffer->data(), *stored_stride, rows, blocks},
-                                   {stream_, false}),
+    check(cuda::launch_spread({cuda::view_of(w).data, buffer->data(), *stored_stride, rows, blocks, w.dtype},
+                              {stream_, false}),
           "prepare");
     Tensor made = w;
     made.buffer = buffer.get();

@@ -32,9 +32,10 @@ struct UnitArgs {
   const std::uint16_t* sums = nullptr;
   const std::byte* bias = nullptr;
   std::int32_t n = 0;  // columns
+  std::int32_t k = 0;
   std::int32_t chunks = 0;
   std::int32_t most_rows = 0;  // lists with more rows are left to the other kernel; 0: none are
-  DType type = DType::q4_k;    // of the weights: q4_k or q5_k as stored, or q6_k in planes
+  DType type = DType::q4_k;    // of the weights: q4_k or q5_k as stored, others in planes
   DType x_type = DType::f32;
   DType out_type = DType::f32;
   DType bias_type = DType::f32;
@@ -50,7 +51,7 @@ inline constexpr std::int64_t kFewBlocks = 132 * 2;  // as many as a large GPU h
 // Tiles from which each warp has its own: half of the warps of a large GPU are busy then, with more to ask for each.
 inline constexpr std::int64_t kOwnFrom = kFewBlocks * kFewWarps / 2;
 
-// q4_k and q5_k, used as stored; else it is q6_k, in planes.
+// q4_k and q5_k, used as stored; others are in planes.
 constexpr bool is_affine(DType type) {
   return type == DType::q4_k || type == DType::q5_k;
 }
@@ -122,6 +123,8 @@ static_assert(few_rows_plan(DType::q4_k, 128, 768, 8, true).blocks == kFewBlocks
 
 // Whether these kernels can take such weights: their format, layout and alignment.
 bool units_fit(const View& w);
+// Whether those for blocks of 32 can (one_row_plan.h, block_rows_plan.h).
+bool blocks_fit(const View& w);
 // `max_active`: lists that can have a row at all.
 int launch_few_rows(const UnitArgs& args, std::int64_t max_active, const Stream& stream);
 

@@ -2,7 +2,7 @@
 #include "backends/cuda/chunk_product.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/many_rows_plan.h"
-#include "backends/cuda/row_table.cuh"
+#include "backends/cuda/row_tiles.cuh"
 #include "backends/cuda/unit_output.cuh"
 #include "backends/cuda/weight_planes.h"
 
@@ -12,50 +12,6 @@ namespace {
 constexpr int kRowTiles = 4;                  // of 8, of a warp
 constexpr int kOutStride = kManyColumns + 4;  // of results in shared memory
 static_assert(kManyRows * kOutStride * 4 <= 2 * stage_bytes(DType::q4_k));
-
-// Where this block works.
-struct Place {
-  int list;  // -1: nowhere
-  int first_row;
-  int end_row;
-};
-
-// The tile-th tile of rows, over all lists that have enough rows. All threads of the block together.
-__device__ __forceinline__ Place find_tile(const RowTable& table, int tile) {
-  __shared__ int before[kManyThreads / kWarp];
-  __shared__ Place found;
-  if (threadIdx.x == 0) found = {-1, 0, 0};
-  int seen = 0;
-#pragma unroll 1
-  for (int first = 0; first < table.n_lists && seen <= tile; first += kManyThreads) {
-    const int list = first + static_cast<int>(threadIdx.x);
-    RowRange range{0, 0};
-    if (list < table.n_lists && expert_of(table, list) >= 0) range = range_of(table, list);
-    const int rows = range.end - range.begin;
-    const int tiles = rows >= kManyFrom ? (rows + kManyRows - 1) / kManyRows : 0;
-    int sum = tiles;  // of this lane and those below it
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(0xFFFFFFFFU, sum, step);
-      if (static_cast<int>(threadIdx.x % kWarp) >= step) sum += other;
-    }
-    __syncthreads();
-    if (threadIdx.x % kWarp == kWarp - 1) before[threadIdx.x / kWarp] = sum;
-    __syncthreads();
-    int start = seen + sum - tiles;
-#pragma unroll
-    for (unsigned w = 0; w < kManyThreads / kWarp; ++w) {
-      if (w < threadIdx.x / kWarp) start += before[w];
-      seen += before[w];
-    }
-    if (tiles > 0 && start <= tile && tile < start + tiles) {
-      const int from = range.begin + (tile - start) * kManyRows;
-      found = {list, from, from + kManyRows < range.end ? from + kManyRows : range.end};
-    }
-  }
-  __syncthreads();
-  return found;
-}
 
 // One buffer of shared memory.
 template <DType type>
@@ -95,7 +51,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) many_rows(const __grid_consta
   const int tiles = static_cast<int>(gridDim.x / column_tiles);
 #pragma unroll 1
   for (int tile_at = static_cast<int>(blockIdx.x / column_tiles);; tile_at += tiles) {
-    const Place place = find_tile(args.table, tile_at);
+    const RowTile place = find_tile<kManyThreads>(args.table, tile_at, kManyRows, kManyFrom);
     if (place.list < 0) return;
     const UnitColumns<16> at{args, expert_of(args.table, place.list),
                              static_cast<int>(blockIdx.x % column_tiles) * columns};

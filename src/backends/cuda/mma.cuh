@@ -5,11 +5,11 @@
 
 namespace conclave::cuda {
 
-// c = a b: 16 x 32 times 32 x 8, int8.
-__device__ __forceinline__ void mma_s8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1) {
+// c = a b + start: 16 x 32 times 32 x 8, int8.
+__device__ __forceinline__ void mma_s8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1, int start = 0) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
       : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start));
 }
 // c = a b: 16 x 32 times 32 x 8, a unsigned and b signed.
 __device__ __forceinline__ void mma_u8_k32(int* c, const unsigned* a, unsigned b0, unsigned b1) {
@@ -75,6 +75,9 @@ __device__ __forceinline__ void copy_16(unsigned to, const void* from) {
 // What lies around it is wanted soon.
 __device__ __forceinline__ void copy_16_of_many(unsigned to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+__device__ __forceinline__ void copy_8(unsigned to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from));
 }
 __device__ __forceinline__ void copy_4(unsigned to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from));

@@ -34,7 +34,8 @@ class PairLayer final : public CudaOp {
     gate_up_.out = floats(view_of(op.hidden));
     gate_up_.out_stride = stride(view_of(op.hidden));
     gate_up_.n = static_cast<std::int32_t>(op.gate.dim(1));
-    gate_up_.chunks = static_cast<std::int32_t>(op.gate.dim(2) / kChunk);
+    gate_up_.k = static_cast<std::int32_t>(op.gate.dim(2));
+    gate_up_.chunks = static_cast<std::int32_t>(chunks_of(op.gate.dim(2)));
     gate_up_.type = op.gate.dtype;
     gate_up_.act = op.act;
     down_.w = down.data;
@@ -45,13 +46,15 @@ class PairLayer final : public CudaOp {
     down_.out = floats(view_of(op.expert_out));
     down_.out_stride = stride(view_of(op.expert_out));
     down_.n = static_cast<std::int32_t>(op.down.dim(1));
-    down_.chunks = static_cast<std::int32_t>(op.down.dim(2) / kChunk);
+    down_.k = static_cast<std::int32_t>(op.down.dim(2));
+    down_.chunks = static_cast<std::int32_t>(chunks_of(op.down.dim(2)));
     down_.type = op.down.dtype;
     route_.bank = {.x = gate_up_.x,
                    .x_stride = gate_up_.x_stride,
                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
+                   .k = gate_up_.k,
                    .chunks = gate_up_.chunks};
-    q_at_ = scratch_.add(op.x.dim(0), op.x.dim(1));
+    q_at_ = scratch_.add(op.x.dim(0), gate_up_.chunks * kChunk);
     scale_at_ = scratch_.add(op.x.dim(0), gate_up_.chunks * 4);
   }
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -100,7 +103,9 @@ bool goes_by_pairs(const MoeFfn& op) {
   const auto dense = [](const Tensor& t) {
     return t.dtype == DType::f32 && even_stride(view_of(t)).has_value() && *even_stride(view_of(t)) % 4 == 0;
   };
-  const auto fits = [](const Tensor& w) { return units_fit(view_of(w)) && w.inner() <= kOneChunks * kChunk; };
+  const auto fits = [](const Tensor& w) {
+    return (units_fit(view_of(w)) || blocks_fit(view_of(w))) && w.inner() <= kOneChunks * kChunk;
+  };
   const Tensor& ids = op.routing.experts;
   return row_count(op.hidden) <= kOnePairs && routes_in_warp(op.rule, op.logits.dim(1)) &&
          op.gate.dtype == op.up.dtype && fits(op.gate) && fits(op.up) && fits(op.down) && dense(op.x) &&

@@ -25,7 +25,7 @@ __device__ void fill_bank(const RouteBank& bank, int block) {
   if (i >= bank.rows * bank.chunks) return;
   float v[8];
   load_chunk(DType::f32, reinterpret_cast<const std::byte*>(bank.x + i / bank.chunks * bank.x_stride), i % bank.chunks,
-             std::int64_t{bank.chunks} * 256, lane, v);
+             bank.k, lane, v);
   const QuantizedLane q = quantize_lane(v);
   reinterpret_cast<int2*>(bank.q + std::int64_t{i} * 256)[lane] = make_int2(q.low, q.high);
   if (lane == 0) bank.scale[i] = q.scale;

@@ -28,6 +28,7 @@ struct RouteBank {
   std::int8_t* q = nullptr;   // null: none
   float* scale = nullptr;
   std::int32_t rows = 0;
+  std::int32_t k = 0;
   std::int32_t chunks = 0;
 };
 

@@ -26,7 +26,7 @@ struct LaneRow {
 #pragma unroll
       for (int i = 0; i < 4; ++i) word[4 * four + i] = word_of(x, i);
     }
-    if constexpr (is_affine(type)) {
+    if constexpr (is_affine(type) || level_excess(type) != 0) {
 #pragma unroll
       for (int group = 0; group < 2; ++group) {
         sum[group] = 0;
@@ -37,11 +37,9 @@ struct LaneRow {
   }
 };
 
-// What a superblock adds to the output: in the first of its four lanes.
 template <DType type>
-__device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const LaneRow<type>& row, int t) {
-  QuarterLevels<type> levels;
-  unit.unpack(t, levels);
+__device__ __forceinline__ float2 superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
+                                                     const LaneRow<type>& row) {
   constexpr int kRuns = QuarterLevels<type>::kRuns;
   int total = 0;
 #pragma unroll
@@ -65,16 +63,38 @@ __device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const L
   return term;
 }
 
+// What a superblock adds to the output: in the first of its four lanes. Of blocks of 32, what each of the lane's two
+// adds.
+template <DType type>
+__device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const LaneRow<type>& row, int t) {
+  QuarterLevels<type> levels;
+  unit.unpack(t, levels);
+  if constexpr (is_block_32(type)) {
+    float term[2];
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      int dot = level_excess(type) == 0 ? 0 : -level_excess(type) * row.sum[block];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) dot = __dp4a(levels.word[8 * block + i], row.word[8 * block + i], dot);
+      term[block] = (row.scale * unit.d(block)) * static_cast<float>(dot >> QuarterUnit<type>::kShift);
+    }
+    return {term[0], term[1]};
+  } else {
+    return superblock_product<type>(unit, levels, row);
+  }
+}
+
+template <int kTerms>  // of a unit
 struct OneRowShared {
   __align__(16) std::int8_t made[kOneChunks * kChunk];
   float made_scale[kOneChunks];
-  float2 terms[kOneWarps][kOneTerms + kPassUnits];
+  float2 terms[kOneWarps][(kOnePasses + 1) * kPassUnits * kTerms];
 };
 
 // Block `block` of a product. kHalves: passes that a column takes.
 template <DType type, int kHalves>
 __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneRowCut& cut, unsigned block,
-                                              OneRowShared& shared) {
+                                              OneRowShared<unit_terms(type)>& shared) {
   auto& made = shared.made;
   auto& made_scale = shared.made_scale;
   auto& terms = shared.terms;
@@ -82,6 +102,8 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   const int warp = threadIdx.x / kWarp;
   const int t = lane % 4;
   const int chunks = args.chunks;
+  const int units = is_block_32(type) ? args.k / 32 : chunks;  // of a column, as they are stored
+  constexpr int kTerms = unit_terms(type);
   const int row_at = static_cast<int>(block / static_cast<unsigned>(cut.parts));
   const int part = static_cast<int>(block) - row_at * cut.parts;
   // The lane's column of a pass, and its superblock of a column's first pass; lanes past the pass's columns go along.
@@ -107,7 +129,7 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
     } else if (at > 0 && at % kHalves == 0 && at / kHalves * per_pass <= columns_left) {
       column += (pass >= cut.passes ? args.up_column : args.w_column) << cut.pass_shift;
     }
-    unit.load(column, kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1), t, chunks);
+    unit.load(column, kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1), t, units);
   };
   QuarterUnit<type> even;
   QuarterUnit<type> odd;
@@ -131,7 +153,7 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
     float v[kEach][8];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      load_chunk(DType::f32, x, min(warp + i * kOneWarps, chunks - 1), std::int64_t{chunks} * kChunk, lane, v[i]);
+      load_chunk(DType::f32, x, min(warp + i * kOneWarps, chunks - 1), args.k, lane, v[i]);
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -158,7 +180,7 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
 
   const auto take = [&](int pass, const QuarterUnit<type>& unit, const LaneRow<type>& with) {
     const float2 term = product<type>(unit, with, t);
-    if (t == 0) terms[warp][pass * kPassUnits + lane / 4] = term;
+    if (t < kTerms) terms[warp][(pass * kPassUnits + lane / 4) * kTerms + t] = term;
   };
 #pragma unroll 1
   for (int pass = 0; pass < passes; pass += 2) {
@@ -174,13 +196,24 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   const auto column_sum = [&](int at) {
     const int pass = kHalves == 1 ? at >> cut.pass_shift : at * kHalves;
     const float2* mine =
-        terms[warp] + pass * kPassUnits + (at - (pass << cut.pass_shift)) * (kHalves == 1 ? chunks : 0);
+        terms[warp] + (pass * kPassUnits + (at - (pass << cut.pass_shift)) * (kHalves == 1 ? chunks : 0)) * kTerms;
     float y = 0.0F;
+    if constexpr (is_block_32(type)) {
+#pragma unroll 4
+      for (int c = 0; c < chunks; ++c) {
 #pragma unroll
-    for (int c = 0; c < kHalves * kPassUnits; ++c) {
-      const float2 term = mine[c];  // past the last chunk: whatever lies there
-      const float sum = y + term.x;
-      y = c < chunks ? (is_affine(type) ? sum - term.y : sum) : y;
+        for (int i = 0; i < kTerms; ++i) {
+          const float2 two = mine[kTerms * c + i];
+          y = (y + two.x) + two.y;
+        }
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < kHalves * kPassUnits; ++c) {
+        const float2 term = mine[c];  // past the last chunk: whatever lies there
+        const float sum = y + term.x;
+        y = c < chunks ? (is_affine(type) ? sum - term.y : sum) : y;
+      }
     }
     return y;
   };
@@ -188,8 +221,8 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   if (lane >= cut.columns || my_out >= args.n) return;
   const auto sum_of = [&](int at, const std::byte* w, std::int64_t stride) {
     if (!plain) return column_sum(at);
-    return plain_dot({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
-                      w + my_out * stride, type, type == DType::q6_k, std::int64_t{chunks} * kChunk});
+    return plain_dot<is_block_32(type)>({reinterpret_cast<const std::byte*>(args.x + from * args.x_stride), DType::f32,
+                                         w + my_out * stride, type, !is_affine(type), args.k});
   };
   float y = sum_of(lane, args.w + expert * args.w_expert, args.w_column);
   if (gate_up) {
@@ -203,7 +236,7 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
 template <DType type, int kHalves>
 __global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
     one_row(const __grid_constant__ OneRowArgs args, const __grid_constant__ OneRowCut cut) {
-  __shared__ OneRowShared shared;
+  __shared__ OneRowShared<unit_terms(type)> shared;
   one_row_block<type, kHalves>(args, cut, blockIdx.x, shared);
 }
 
@@ -215,7 +248,7 @@ struct SideBySide {
 // Products of the same rows with matrices of their own.
 __global__ void __launch_bounds__(kOneThreads, 7)
     one_rows(const __grid_constant__ OneRowsArgs all, const __grid_constant__ SideBySide cuts) {
-  __shared__ OneRowShared shared;
+  __shared__ OneRowShared<1> shared;
   const int i = blockIdx.x < cuts.end[0] ? 0 : blockIdx.x < cuts.end[1] ? 1 : 2;
   const unsigned block = blockIdx.x - (i == 0 ? 0 : cuts.end[i - 1]);
   if (all.of[i].type == DType::q4_k) {
@@ -240,9 +273,20 @@ int launch_type(const OneRowArgs& args, const Stream& stream) {
 }  // namespace
 
 int launch_one_row(const OneRowArgs& args, const Stream& stream) {
-  if (args.type == DType::q4_k) return launch_type<DType::q4_k>(args, stream);
-  if (args.type == DType::q5_k) return launch_type<DType::q5_k>(args, stream);
-  return launch_type<DType::q6_k>(args, stream);
+  switch (args.type) {
+    case DType::q4_k:
+      return launch_type<DType::q4_k>(args, stream);
+    case DType::q5_k:
+      return launch_type<DType::q5_k>(args, stream);
+    case DType::q8_0:
+      return launch_type<DType::q8_0>(args, stream);
+    case DType::q4_0:
+      return launch_type<DType::q4_0>(args, stream);
+    case DType::mxfp4:
+      return launch_type<DType::mxfp4>(args, stream);
+    default:
+      return launch_type<DType::q6_k>(args, stream);
+  }
 }
 
 int launch_one_rows(const OneRowsArgs& args, const Stream& stream) {

@@ -1,15 +1,18 @@
-// Products of one row at a time with superblock weights: what decoding a few sequences needs. Bound by the bytes of the
-// weights, which go straight from memory to registers; as little code around them as can be, since a kernel of microseconds
-// waits for its own instructions. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
+// Products of one row at a time with superblock weights, or blocks of 32 in planes: what decoding a few sequences
+// needs. Bound by the bytes of the weights, which go straight from memory to registers; as little code around them as
+// can be, since a kernel of microseconds waits for its own instructions. Bits as in product_plan.h. Runs on every GPU
+// from sm_80 on.
 //
-// Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of 768, or
-// half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers, from a bank
-// or made by the block. What each superblock adds to an output goes through shared memory and is added in their order.
+// Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of
+// 768, or half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers,
+// from a bank or made by the block. What each superblock adds to an output goes through shared memory and is added in
+// their order. Of blocks of 32, eight stand for a superblock, and each adds its own.
 //
 // A row is a pair of a token with one of its experts, whose weights it meets, or a row of x with the one matrix.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
+#include "backends/cuda/weight_planes.h"
 
 namespace conclave::cuda {
 
@@ -34,6 +37,7 @@ struct OneRowArgs {
   std::int32_t n_experts = 1;
   std::int32_t rows = 0;  // of the output
   std::int32_t n = 0;     // columns
+  std::int32_t k = 0;
   std::int32_t chunks = 0;
   DType type = DType::q4_k;
   Activation act = Activation::silu;
@@ -44,7 +48,11 @@ inline constexpr int kOneWarps = kOneThreads / kWarp;
 inline constexpr int kPassUnits = 8;  // superblocks of a pass
 inline constexpr int kOneChunks = 2 * kPassUnits;
 inline constexpr int kOnePasses = 8;  // of a warp, at most
-inline constexpr int kOneTerms = kOnePasses * kPassUnits;
+// What goes through shared memory, in pairs: of a superblock what it adds and takes away, of eight blocks what each
+// adds.
+constexpr int unit_terms(DType type) {
+  return is_block_32(type) ? 4 : 1;
+}
 inline constexpr std::int64_t kOneWanted = 132 * 8;  // warps that a large GPU is glad of
 inline constexpr std::int64_t kOnePairs = 128;       // beyond them weights are worth sharing
 inline constexpr std::int64_t kOneRows = 4;

@@ -1,5 +1,5 @@
-// Products in floating point. Plain weights: 32 chains of fused multiply-adds over k mod 32, folded in halves. Rows that have
-// no int8 form with block weights: decoded weights, summed in f64 in order, rounded once.
+// Products in floating point. Plain weights: 32 chains of fused multiply-adds over k mod 32, folded in halves. Rows
+// that have no int8 form with block weights: decoded weights, summed in f64 in order, rounded once.
 #pragma once
 
 #include "backends/cuda/element.cuh"
@@ -22,12 +22,19 @@ struct PlainDot {
   std::int64_t k;
 };
 
-// By one thread: where a NaN or an infinity came up among rows that have none.
+// By one thread: where a NaN or an infinity came up among rows that have none. What kernels of blocks of 32 in planes
+// call has a form of its own: registers around a call are those that it uses.
+template <bool in_blocks_of_32 = false>
 static __device__ __noinline__ float plain_dot(const PlainDot& dot) {
   double sum = 0;
 #pragma unroll 1
   for (std::int64_t k = 0; k < dot.k; ++k) {
-    const float w = dot.planes ? decode_planes(dot.column, dot.k / 256, k) : decode_weight(dot.type, dot.column, k);
+    float w;
+    if constexpr (in_blocks_of_32) {
+      w = decode_planes_32(dot.type, dot.column, dot.k, k);
+    } else {
+      w = dot.planes ? decode_planes_q6_k(dot.column, dot.k, k) : decode_weight(dot.type, dot.column, k);
+    }
     sum += static_cast<double>(load_float(dot.x_type, dot.x, k)) * static_cast<double>(w);
   }
   return static_cast<float>(sum);

@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
@@ -24,9 +25,9 @@ constexpr std::int64_t kByBlockRows = 4;
 // Rows of experts, of which a block has its own alone.
 constexpr std::int64_t kByBlockPairs = 64;
 
-// Whether the kernels for superblocks can take this product.
+// Whether the kernels for superblocks can take this product, or those for blocks of 32 in planes.
 bool takes_units(const View& w, const View& x, const View& out) {
-  return units_fit(w) && even_stride(x).has_value() && even_stride(out).has_value();
+  return (units_fit(w) || blocks_fit(w)) && even_stride(x).has_value() && even_stride(out).has_value();
 }
 
 Quantised quantised(std::span<const View> weights, const View& x, const View& out, std::int64_t rows,
@@ -37,8 +38,9 @@ Quantised quantised(std::span<const View> weights, const View& x, const View& ou
     }
   }
   const bool blocks = std::any_of(weights.begin(), weights.end(), [](const View& w) { return is_block(w.type); });
-  const bool units = std::all_of(weights.begin(), weights.end(),
-                                 [&](const View& w) { return w.type == weights[0].type && takes_units(w, x, out); });
+  const bool units = std::all_of(weights.begin(), weights.end(), [&](const View& w) {
+    return w.type == weights[0].type && units_fit(w) && takes_units(w, x, out);
+  });
   // A block that cannot have a whole column at once makes its rows again for each of its tiles: of one matrix it has one.
   const bool whole = weights[0].rank == 2 || chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
   return !blocks ? Quantised::no : units && whole && rows <= limit ? Quantised::by_block : Quantised::before;
@@ -52,7 +54,7 @@ struct ProductViews {
   Activation act = Activation::silu;
 };
 
-// Lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
+// Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
@@ -74,12 +76,17 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .sums = bank.sums,
                 .bias = v.bias.data,
                 .n = static_cast<std::int32_t>(v.w.dims[v.w.rank - 2]),
+                .k = static_cast<std::int32_t>(bank.k),
                 .chunks = static_cast<std::int32_t>(bank.chunks),
                 .type = v.w.type,
                 .x_type = bank.x.type,
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
                 .act = v.act};
+  if (blocks_fit(v.w)) {
+    check(launch_block_rows(args, has_few_rows(args.table.n_rows, rows.max_active()), at.stream), op);
+    return;
+  }
   if (bank.q != nullptr && wide.multiprocessors > 0) {
     // Few tiles leave most of the GPU idle.
     const std::int64_t tiles = wide_tiles_across(args.n, v.up.data != nullptr) *
@@ -276,6 +283,7 @@ std::optional<OneRowArgs> one_row_of(const Matmul& op) {
                     .live = ints_of(op.live),
                     .rows = static_cast<std::int32_t>(op.x.dim(0)),
                     .n = static_cast<std::int32_t>(op.w.dim(0)),
+                    .k = static_cast<std::int32_t>(op.x.dim(1)),
                     .chunks = static_cast<std::int32_t>(chunks_of(op.x.dim(1))),
                     .type = w.type};
 }

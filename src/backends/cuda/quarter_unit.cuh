@@ -3,12 +3,13 @@
 //
 //   q4_k q5_k   quarter t: groups 2 t and 2 t + 1
 //   q6_k        quarter t: 16 neighbouring elements of each group of 32 in half t / 2; scales are of 16 elements
+//   q8_0 q4_0 mxfp4   of eight blocks, quarter t: blocks 2 t and 2 t + 1
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include "backends/cuda/one_row_plan.h"
-#include "backends/cuda/weight_planes.h"
+#include "backends/cuda/plane_levels.cuh"
 
 namespace conclave::cuda {
 
@@ -22,7 +23,7 @@ __device__ __forceinline__ int word_of(const uint4& v, int i) {
 // Ready to be multiplied: sixteen words of int8, and what the sums of each run of them are multiplied with.
 template <DType type>
 struct QuarterLevels {
-  static constexpr int kRuns = is_affine(type) ? 2 : 4;
+  static constexpr int kRuns = type == DType::q6_k ? 4 : 2;
   int word[16];
   int scale[kRuns];
   int min[is_affine(type) ? 2 : 1];
@@ -118,6 +119,49 @@ struct QuarterUnit<DType::q6_k> {
     return 128 * (t / 2) + 32 * four + 16 * (t % 2);
   }
   static constexpr int kShift = 2;
+};
+
+// Each of its blocks has a scale, and a sum, of its own.
+template <DType type>
+requires(is_block_32(type)) struct QuarterUnit<type> {
+  static constexpr int kWords = level_bytes(type) / 16;  // of 16 bytes, of a block
+  uint4 q[2 * kWords];
+  unsigned scales;
+
+  // Past the last block it is the last again, under a scale from the row's padding: it meets zeros.
+  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int blocks) {
+    const Planes32 planes{type, blocks};
+    const int first = 8 * c + 2 * t;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::byte* levels = column + planes.levels(min(first + i, blocks - 1));
+#pragma unroll
+      for (int word = 0; word < kWords; ++word) q[kWords * i + word] = load_weights(levels + 16 * word);
+    }
+    scales = __ldg(reinterpret_cast<const ScalePair<type>*>(column + planes.scales(first)));
+  }
+  __device__ __forceinline__ float d(int block) const {
+    return scale_of<type>(scales, block);
+  }
+  __device__ __forceinline__ void unpack(int /*t*/, QuarterLevels<type>& out) const {
+#pragma unroll
+    for (int i = 0; i < 8 * kWords; ++i) {
+      const int word = word_of(q[i / 4], i % 4);
+      if constexpr (type == DType::q8_0) {
+        out.word[i] = word;
+      } else {
+        unsigned low;
+        unsigned high;
+        split_levels<type>(static_cast<unsigned>(word), low, high);
+        out.word[8 * (i / 4) + i % 4] = static_cast<int>(low);
+        out.word[8 * (i / 4) + 4 + i % 4] = static_cast<int>(high);
+      }
+    }
+  }
+  static __device__ __forceinline__ int place(int t, int four) {
+    return 64 * t + 16 * four;
+  }
+  static constexpr int kShift = level_shift(type);
 };
 
 }  // namespace conclave::cuda

@@ -9,7 +9,7 @@ namespace conclave::cuda {
 
 // Columns of weights c = 0, 1, ... of a block that starts at column `first` of the output. With gate and up, runs of kRun
 // columns of gate and the same of up alternate.
-template <int kRun>
+template <int kRun, bool in_blocks_of_32 = false>
 struct UnitColumns {
   const UnitArgs& args;
   int expert;
@@ -28,8 +28,8 @@ struct UnitColumns {
   }
   // The product in floating point, for a row that has no int8 form.
   __device__ __forceinline__ float plain(int c, std::int64_t from) const {
-    return plain_dot({args.x + from * args.x_stride, args.x_type, address(c), args.type, args.type == DType::q6_k,
-                      std::int64_t{args.chunks} * kChunk});
+    return plain_dot<in_blocks_of_32>(
+        {args.x + from * args.x_stride, args.x_type, address(c), args.type, !is_affine(args.type), args.k});
   }
   __device__ __forceinline__ void store(int c, std::int64_t row, float y) const {
     const int n = column(c);

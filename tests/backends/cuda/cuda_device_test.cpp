@@ -259,11 +259,17 @@ TEST_F(CudaTest, OneGraphGivesTheEagerBitsForAThousandRoutings) {
 
 TEST_F(CudaTest, PreparedWeightsGiveTheBitsOfStoredOnes) {
   CudaDevice device;
-  for (const DType type : {DType::q4_k, DType::q6_k, DType::q8_0}) {
-    for (const std::int64_t rows : {1, 9, 70}) {
+  for (const auto& [type, k] : {std::pair{DType::q4_k, 768},
+                                {DType::q6_k, 768},
+                                {DType::q8_0, 768},
+                                {DType::q8_0, 2880},
+                                {DType::q4_0, 2880},
+                                {DType::mxfp4, 768},
+                                {DType::mxfp4, 2880}}) {
+    for (const std::int64_t rows : {1, 3, 9, 70, 200}) {
       CaseBuilder b(11, Layout::dense);
-      const Matmul op{.x = b.values(DType::f32, {rows, 768}),
-                      .w = b.weights(type, {200, 768}),
+      const Matmul op{.x = b.values(DType::f32, {rows, k}),
+                      .w = b.weights(type, {200, k}),
                       .out = b.output(DType::f32, {rows, 200})};
       OnDevice stored(b.finish("product", op), device);
       auto one = std::get<Matmul>(stored.op);
@@ -278,6 +284,35 @@ TEST_F(CudaTest, PreparedWeightsGiveTheBitsOfStoredOnes) {
       device.run(one);
       one.out = std::get<Matmul>(stored.op).out;
       EXPECT_EQ(stored.floats(one.out), want) << dtype_info(type).name << ", a slice";
+    }
+  }
+}
+
+// By pairs, in short lists and in long ones; a token has no int8 form.
+TEST_F(CudaTest, PreparedLayersGiveTheBitsOfStoredOnes) {
+  CudaDevice device;
+  for (const Layer& layer : {Layer{.d_model = 2880, .d_ff = 480, .gate = DType::mxfp4, .down = DType::mxfp4},
+                             Layer{.d_model = 4352, .d_ff = 512, .gate = DType::mxfp4, .down = DType::q8_0},
+                             Layer{.d_model = 2048, .d_ff = 768, .gate = DType::q8_0, .down = DType::q4_0},
+                             Layer{.d_model = 1024, .d_ff = 512, .gate = DType::q4_0, .down = DType::q6_k}}) {
+    for (const std::int64_t tokens : {1, 4, 20, 60, 300}) {
+      const Case one = layer.make(tokens);
+      OnDevice stored(one, device);
+      OnDevice other(one, device);
+      auto& prepared = std::get<MoeFfn>(other.op);
+      for (Tensor* w : {&prepared.gate, &prepared.up, &prepared.down}) *w = device.prepare(std::span(w, 1))[0];
+      const std::vector<float> spoiled{NAN};
+      for (OnDevice* side : {&stored, &other}) {
+        side->put(std::get<MoeFfn>(side->op).x, std::as_bytes(std::span(spoiled)));
+        device.run(std::get<MoeFfn>(side->op));
+      }
+      const auto bits = [&](OnDevice& side, const Tensor& t) {
+        std::vector<std::uint32_t> words;
+        for (const float x : side.floats(t)) words.push_back(std::bit_cast<std::uint32_t>(x));
+        return without_payloads(std::move(words));
+      };
+      EXPECT_EQ(bits(other, prepared.next.out), bits(stored, std::get<MoeFfn>(stored.op).next.out))
+          << dtype_info(layer.gate).name << ", " << tokens << " tokens";
     }
   }
 }

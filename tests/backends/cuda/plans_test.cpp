@@ -1,6 +1,7 @@
 // Launch geometry, on any machine.
 #include <gtest/gtest.h>
 
+#include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
 #include "backends/cuda/wide_rows_plan.h"
@@ -30,6 +31,11 @@ TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
     for (const std::int64_t n_lists : {1, 2, 3, 5}) {
       EXPECT_LE(worst_cut(n_rows, n_lists, kManyFrom, kManyRows), most_row_tiles(n_rows, n_lists))
           << n_rows << " rows, " << n_lists << " lists";
+      for (const bool few : {false, true}) {
+        const std::int64_t tile = block_shape(DType::mxfp4, few).rows;
+        EXPECT_LE(worst_cut(n_rows, n_lists, 1, tile), most_block_tiles(n_rows, n_lists, tile))
+            << n_rows << " rows, " << n_lists << " lists";
+      }
       for (const std::int64_t from : {std::int64_t{1}, kWideFrom}) {
         EXPECT_LE(worst_cut(n_rows, n_lists, from, 32), most_wide_tiles(n_rows, n_lists, from, 32))
             << n_rows << " rows, " << n_lists << " lists from " << from;
@@ -61,6 +67,9 @@ TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
     EXPECT_GE(few_tiles(chunks), 1);
   }
   for (const DType type : {DType::q4_k, DType::q6_k}) EXPECT_LE(2 * stage_bytes(type), kSmallest);
+  for (const DType type : {DType::q8_0, DType::q4_0, DType::mxfp4}) {
+    for (const bool few : {false, true}) EXPECT_LE(block_shared_bytes(type, few) + 4096, kSmallest);
+  }
 }
 
 TEST(CudaPlans, PlanesLieSideBySide) {
@@ -72,6 +81,23 @@ TEST(CudaPlans, PlanesLieSideBySide) {
     EXPECT_GE(planes.row_bytes(), planes.d(blocks));
     EXPECT_EQ(planes.row_bytes() % 16, 0);
     EXPECT_EQ(planes.d(0) % 16, 0);
+  }
+  for (const DType type : {DType::q8_0, DType::q4_0, DType::mxfp4}) {
+    for (std::int64_t blocks = 1; blocks < 200; ++blocks) {
+      const Planes32 planes{type, blocks};
+      EXPECT_EQ(planes.scales(0), planes.levels(blocks));
+      EXPECT_EQ(planes.scales(0) % 16, 0);
+      EXPECT_EQ(planes.row_bytes() % 16, 0);
+      // The scales of the last chunk can be read whole.
+      EXPECT_GE(planes.row_bytes(), planes.scales(ceil_div(blocks, 8) * 8));
+      EXPECT_EQ(ceil_div(planes.scales(blocks), 16) * 16, planes.row_bytes());
+    }
+  }
+}
+
+TEST(CudaPlans, NibblesOfMxfp4KeepTheirElements) {
+  for (std::uint32_t i = 0; i < 8; ++i) {  // byte i % 4, its low nibble or its high one
+    EXPECT_EQ(mxfp4_word(0xFU << (8 * (i % 4) + 4 * (i / 4))), 0xFU << 4 * i) << i;
   }
 }
 
