@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const __grid_c
 }
 
 // kPasses: runs that a thread keeps of the residual; 0: any number, read a second time.
-template <int kPasses, bool kVector>
+// kBank: also leaves the rows as int8.
+template <int kPasses, bool kVector, bool kBank>
 __global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __grid_constant__ CombineArgs args) {
   begin();
   __shared__ RowShared shared;
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __gr
         const std::int64_t i = first + p * step;
         norm_run(kept[p], weight[p], scale, kept[p]);
         if (i < d) store_run<kVector>(args.normed.type, normed, i, d, kept[p]);
-        if (kVector && args.bank.q != nullptr && i < d) put_in_bank(args.bank, token, i, d, kept[p]);
+        if (kBank && i < d) put_in_bank(args.bank, token, i, d, kept[p]);
       }
     } else {
       for (std::int64_t i = first; i < d; i += step) {
@@ -160,9 +161,16 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   const std::int64_t d = args.out.dims[1];
   const LaunchPlan plan = combine_plan(args.into, args.out.dims[0], d);
   if (args.into != CombineInto::residual_norm) return launch(combine_kernel<kVector>, plan, stream, args);
-  if (row_passes(d) == 1) return launch(combine_norm_kernel<1, kVector>, plan, stream, args);
-  if (row_passes(d) == kKeptPasses) return launch(combine_norm_kernel<kKeptPasses, kVector>, plan, stream, args);
-  return launch(combine_norm_kernel<0, kVector>, plan, stream, args);
+  const bool bank = kVector && args.bank.q != nullptr;
+  if (row_passes(d) == 1) {
+    return bank ? launch(combine_norm_kernel<1, kVector, kVector>, plan, stream, args)
+                : launch(combine_norm_kernel<1, kVector, false>, plan, stream, args);
+  }
+  if (row_passes(d) == kKeptPasses) {
+    return bank ? launch(combine_norm_kernel<kKeptPasses, kVector, kVector>, plan, stream, args)
+                : launch(combine_norm_kernel<kKeptPasses, kVector, false>, plan, stream, args);
+  }
+  return launch(combine_norm_kernel<0, kVector, false>, plan, stream, args);
 }
 
 }  // namespace

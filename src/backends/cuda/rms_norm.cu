@@ -6,7 +6,8 @@ namespace conclave::cuda {
 namespace {
 
 // kPasses: runs that a thread keeps of a row; 0: any number, read a second time for the result.
-template <int kPasses, bool kWarpRow, bool kVector>
+// kBank: also leaves the rows as int8.
+template <int kPasses, bool kWarpRow, bool kVector, bool kBank>
 __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const __grid_constant__ RmsNormArgs args) {
   begin();
   __shared__ RowShared shared;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const __grid_c
         const std::int64_t i = first + p * step;
         norm_run(kept[p], weight[p], scale, kept[p]);
         if (i < d) store_run<kVector>(args.out.type, out, i, d, kept[p]);
-        if (kVector && args.bank.q != nullptr && i < d) put_in_bank(args.bank, r, i, d, kept[p]);
+        if (kBank && i < d) put_in_bank(args.bank, r, i, d, kept[p]);
       }
     } else {
       const NormScale scale = norm_scale(d, args.eps, [&](float factor) {
@@ -85,10 +86,20 @@ cudaError_t launch_with(const RmsNormArgs& args, const Stream& stream) {
   const std::int64_t d = args.x.dims[args.x.rank - 1];
   const std::int64_t heads = args.x.rank == 3 ? args.x.dims[1] : 1;
   const LaunchPlan plan = rms_norm_plan(args.x.dims[0] * heads, d);
-  if (is_warp_row(d)) return launch(rms_norm_kernel<1, true, kVector>, plan, stream, args);
-  if (row_passes(d) == 1) return launch(rms_norm_kernel<1, false, kVector>, plan, stream, args);
-  if (row_passes(d) == kKeptPasses) return launch(rms_norm_kernel<kKeptPasses, false, kVector>, plan, stream, args);
-  return launch(rms_norm_kernel<0, false, kVector>, plan, stream, args);
+  const bool bank = kVector && args.bank.q != nullptr;
+  if (is_warp_row(d)) {
+    return bank ? launch(rms_norm_kernel<1, true, kVector, kVector>, plan, stream, args)
+                : launch(rms_norm_kernel<1, true, kVector, false>, plan, stream, args);
+  }
+  if (row_passes(d) == 1) {
+    return bank ? launch(rms_norm_kernel<1, false, kVector, kVector>, plan, stream, args)
+                : launch(rms_norm_kernel<1, false, kVector, false>, plan, stream, args);
+  }
+  if (row_passes(d) == kKeptPasses) {
+    return bank ? launch(rms_norm_kernel<kKeptPasses, false, kVector, kVector>, plan, stream, args)
+                : launch(rms_norm_kernel<kKeptPasses, false, kVector, false>, plan, stream, args);
+  }
+  return launch(rms_norm_kernel<0, false, kVector, false>, plan, stream, args);
 }
 
 }  // namespace
