@@ -40,9 +40,11 @@ function(conclave_metal_object object source option fault)
     OUTPUT ${object}
     # Pointers of different address spaces do not mix.
     COMMAND ${CONCLAVE_METAL_CLANG} ${metal_flags} -fsyntax-only -DCONCLAVE_METAL_ADDRESS_SPACES ${option} ${source}
-    # Loads and stores call the executor, through the callbacks of a sanitizer that is not linked.
+    # Loads and stores call the executor, through the callbacks of a sanitizer that is not linked. It has none for more
+    # than 16 bytes at a time: no wider vectors are made.
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${CONCLAVE_METAL_CLANG} ${metal_flags} ${metal_arch} -O2 -g1 -fPIC
-            -fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 -DCONCLAVE_METAL_FAULT=${fault} ${option}
+            -fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write
+            -fno-vectorize -fno-slp-vectorize -mprefer-vector-width=128 -DCONCLAVE_METAL_FAULT=${fault} ${option}
             -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} ${metal_dir}/shim/metal_stdlib
     DEPFILE ${object}.d

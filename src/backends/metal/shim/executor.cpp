@@ -56,7 +56,7 @@ void Executor::run(const ExecutorDispatch& call) {
          kMaxSharedBytes);
   }
   DispatchState state{.call = &call, .dispatch = dispatch_, .first_unordered = first_unordered_};
-  state.fenced = std::vector<std::atomic<std::uint8_t>>(static_cast<std::size_t>(std::min<std::int64_t>(groups, 1 << 18)));
+  state.fences = std::vector<std::atomic<std::uint8_t>>(static_cast<std::size_t>(std::min<std::int64_t>(groups, 1 << 18)));
   const auto run_one = [&](Worker& worker, std::int64_t g) {
     if (state.failed.load(std::memory_order_relaxed)) return;
     const std::array<std::uint32_t, 3> group = {static_cast<std::uint32_t>(g % x), static_cast<std::uint32_t>(g / x % y),

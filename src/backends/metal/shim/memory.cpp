@@ -175,11 +175,11 @@ std::uint32_t Executor::Worker::atomic(int what, void* object, std::uint32_t ope
   std::uint64_t& stamp = binding->log->at(address);
   if (what == 0) {
     const Stamp before = Stamp::of(load_stamp(stamp));
-    const auto fenced = [&](std::uint64_t group) {
-      return state_->fenced[group % state_->fenced.size()].load(std::memory_order_seq_cst) != 0;
+    const auto fenced = [&](std::uint64_t group, int side) {
+      return (state_->fences[group % state_->fences.size()].load(std::memory_order_seq_cst) & side) != 0;
     };
     if (before.dispatch == masked.dispatch && before.group != masked.group &&
-        !(fenced(before.group) && fenced(masked.group))) {
+        !(fenced(before.group, 1) && fenced(masked.group, 2))) {
       give_up(fmt::format("loads what threadgroup {} stored, without a fence on both sides, line {}", before.group, line));
     }
     return __atomic_load_n(value, __ATOMIC_RELAXED);
@@ -187,8 +187,10 @@ std::uint32_t Executor::Worker::atomic(int what, void* object, std::uint32_t ope
   if (what == 1) {
     __atomic_store_n(value, operand, __ATOMIC_RELAXED);
     __atomic_store_n(&stamp, now.packed(), __ATOMIC_RELAXED);
+    unfenced_ = true;
     return 0;
   }
+  state_->fences[flat_group_ % state_->fences.size()].store(unfenced_ ? 0 : 1, std::memory_order_seq_cst);
   if (what == 2) return __atomic_fetch_add(value, operand, __ATOMIC_SEQ_CST);
   std::uint32_t seen = __atomic_load_n(value, __ATOMIC_SEQ_CST);
   if (what == 3) {

@@ -45,6 +45,7 @@ bool Executor::Worker::run_group(DispatchState& state, std::array<std::uint32_t,
   shared_begin_ = reinterpret_cast<std::uintptr_t>(shared_.data());
   shared_bytes_ = call.shared_bytes;
   std::memset(shared_.data(), 0xAD, call.shared_bytes);
+  unfenced_ = false;
   epoch_ = device_epoch_ = at_barrier_ = ended_ = 0;
   arrived_.fill(0);
   simd_epoch_.fill(0);
@@ -263,7 +264,8 @@ void Executor::Worker::simdgroup_barrier(int flags, int line) {
 }
 
 void Executor::Worker::fence() {
-  state_->fenced[flat_group_ % state_->fenced.size()].store(1, std::memory_order_seq_cst);
+  unfenced_ = false;
+  state_->fences[flat_group_ % state_->fences.size()].fetch_or(2, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

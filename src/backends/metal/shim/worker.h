@@ -15,7 +15,8 @@ struct DispatchState {
   const ExecutorDispatch* call = nullptr;
   std::uint32_t dispatch = 0;
   std::uint32_t first_unordered = 0;
-  std::vector<std::atomic<std::uint8_t>> fenced;  // threadgroups that have passed a device fence
+  // Of each threadgroup: whether a fence stood between its atomic stores and its last count (1), and one after that (2).
+  std::vector<std::atomic<std::uint8_t>> fences;
   std::atomic<bool> failed = false;
 };
 
@@ -104,6 +105,7 @@ class Executor::Worker {
   std::size_t shared_bytes_ = 0;
   std::vector<Touch> written_;  // per two bytes
   std::vector<Touch> read_;
+  bool unfenced_ = false;  // an atomic store since the last fence
   int last_binding_ = 0;
   std::string error_;
 };
