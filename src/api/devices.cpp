@@ -57,6 +57,14 @@ std::string metal_absence_here() {
 #endif
 }
 
+bool metal_is_hardware() {
+#ifdef __APPLE__
+  return metal_absence_here().empty();
+#else
+  return false;
+#endif
+}
+
 std::string cuda_absence_here([[maybe_unused]] int device) {
 #ifdef CONCLAVE_HAS_CUDA
   return cuda_absence(device);
@@ -85,6 +93,10 @@ std::unique_ptr<Device> make_device(std::string_view name, int threads, std::int
   if (name == "auto") {
     for (int n = 0; cuda_absence_here(n).empty(); ++n) {
       auto gpu = make_cuda_device(n);
+      if (gpu->available_bytes().value_or(0) >= bytes) return gpu;
+    }
+    if (metal_is_hardware()) {
+      auto gpu = make_metal_device();
       if (gpu->available_bytes().value_or(0) >= bytes) return gpu;
     }
     return make_cpu_device(threads);

@@ -26,5 +26,7 @@ std::vector<std::string> device_names();
 std::string cuda_absence_here(int device = 0);
 // Why there is no "metal" here; empty where there is one.
 std::string metal_absence_here();
+// Whether "metal" is a GPU; else it is the executor, which runs its kernels on the CPU, for tests.
+bool metal_is_hardware();
 
 }  // namespace conclave

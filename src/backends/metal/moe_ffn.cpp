@@ -145,9 +145,15 @@ class FfnPlan {
     launch.args.table.from = launch.in(ProductArgs::kFrom, op_.groups.row_pair).offset;
     launch.args.table.from_step = narrow(op_.rule.top_k);
     Dispatch made = launch.over_indirect(at_.grids, gate_up_.threads, gate_up_.shared_bytes);
-    made.bytes = weight_bytes(op_.gate, n_pairs_) + weight_bytes(op_.up, n_pairs_) + tensor_bytes(op_.x) +
+    made.bytes = rereads() * (weight_bytes(op_.gate, n_pairs_) + weight_bytes(op_.up, n_pairs_)) + tensor_bytes(op_.x) +
                  tensor_bytes(op_.hidden);
     return made;
+  }
+
+  // How often an expert's weights are read where rows are spread evenly: once for each of its tiles.
+  double rereads() const {
+    return static_cast<double>(even_tiles(n_pairs_, n_experts_, gate_up_.tile_rows)) /
+           static_cast<double>(std::min(n_pairs_, n_experts_));
   }
 
   ScratchPart down_grid() const { return {at_.grids.begin + 12, 12}; }
@@ -189,7 +195,7 @@ class FfnPlan {
     args.eps = op_.next.eps;
     const std::int64_t shared = std::max<std::int64_t>(down_.shared_bytes, 64 * 4);
     Dispatch made = launch.over_indirect(down_grid(), down_.threads, shared);
-    made.bytes = weight_bytes(op_.down, n_pairs_) + tensor_bytes(op_.hidden) + finish_bytes();
+    made.bytes = rereads() * weight_bytes(op_.down, n_pairs_) + tensor_bytes(op_.hidden) + finish_bytes();
     return made;
   }
 
@@ -204,7 +210,7 @@ class FfnPlan {
                     .rank = 2};
     launch.args.out = rows;
     Dispatch product = launch.over_indirect(down_grid(), down_.threads, down_.shared_bytes);
-    product.bytes = weight_bytes(op_.down, n_pairs_) + tensor_bytes(op_.hidden) +
+    product.bytes = rereads() * weight_bytes(op_.down, n_pairs_) + tensor_bytes(op_.hidden) +
                     4.0 * static_cast<double>(n_pairs_) * static_cast<double>(d_model_);
     made.steps.push_back(std::move(product));
 

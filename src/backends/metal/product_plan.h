@@ -47,6 +47,13 @@ constexpr std::int64_t max_tiles(std::int64_t rows, std::int64_t lists, std::int
   return std::min(rows, lists) + rows / tile_rows;
 }
 
+// Tiles where the rows are spread evenly over as many lists as they can be.
+constexpr std::int64_t even_tiles(std::int64_t rows, std::int64_t lists, std::int64_t tile_rows) {
+  const std::int64_t active = std::min(rows, lists);
+  return active == 0 ? 0 : active * ceil_div(ceil_div(rows, active), tile_rows);
+}
+static_assert(even_tiles(8, 128, 4) == 8 && even_tiles(256, 128, 4) == 128 && even_tiles(4096, 128, 4) == 1024);
+
 // The bytes of `active` of the matrices of a weight tensor.
 inline double weight_bytes(const Tensor& w, std::int64_t active) {
   const double all = static_cast<double>(row_count(w)) * static_cast<double>(row_bytes(w));
