@@ -2,6 +2,7 @@
 # through src/backends/metal/shim and executed on the CPU, for tests: that takes clang 16 or newer, which has half
 # precision on x86.
 set(CONCLAVE_METAL AUTO CACHE STRING "build the Metal backend: ON, OFF, or AUTO (on macOS, and where clang 16 or newer is found)")
+option(CONCLAVE_METALLIB "on macOS: compile the Metal kernels when building, not at load" OFF)
 set(metal_dir ${PROJECT_SOURCE_DIR}/src/backends/metal)
 
 if(CONCLAVE_FUZZ OR CMAKE_CROSSCOMPILING OR CONCLAVE_PORTABLE OR CONCLAVE_SANITIZE MATCHES "thread")
@@ -52,8 +53,44 @@ function(conclave_metal_object object source option fault)
     VERBATIM)
 endfunction()
 
+# All kernels as one source: what Apple's compiler gets at load, and clang here as a check.
+set(metal_flat ${CMAKE_BINARY_DIR}/metal/kernels.metal)
+set(metal_flat_cpp ${CMAKE_BINARY_DIR}/metal/kernel_source.cpp)
+function(conclave_metal_flat)
+  file(GLOB kernels CONFIGURE_DEPENDS ${metal_dir}/kernels/*)
+  add_custom_command(
+    OUTPUT ${metal_flat} ${metal_flat_cpp}
+    COMMAND ${CMAKE_COMMAND} -DKERNELS=${metal_dir}/kernels -DOUT=${metal_flat} -DCPP=${metal_flat_cpp} -P
+            ${PROJECT_SOURCE_DIR}/cmake/flatten_kernels.cmake
+    DEPENDS ${kernels} ${PROJECT_SOURCE_DIR}/cmake/flatten_kernels.cmake
+    VERBATIM)
+endfunction()
+
+function(conclave_metal_apple_library)
+  enable_language(OBJCXX)
+  conclave_library(backends/metal conclave_ops "-framework Metal" "-framework Foundation")
+  conclave_metal_flat()
+  target_sources(conclave_backends_metal PRIVATE ${metal_dir}/apple_gpu.mm ${metal_flat_cpp})
+  set_source_files_properties(${metal_dir}/apple_gpu.mm PROPERTIES COMPILE_OPTIONS "-fobjc-arc")
+  if(CONCLAVE_METALLIB)  # compiled now instead of at load
+    set(metallib ${CMAKE_BINARY_DIR}/bin/conclave.metallib)
+    add_custom_command(
+      OUTPUT ${metallib}
+      COMMAND xcrun -sdk macosx metal -std=metal3.2 -fno-fast-math -ffp-contract=off -o ${metallib} ${metal_flat}
+      DEPENDS ${metal_flat} VERBATIM)
+    add_custom_target(conclave_metallib DEPENDS ${metallib})
+    add_dependencies(conclave_backends_metal conclave_metallib)
+    target_compile_definitions(conclave_backends_metal PRIVATE CONCLAVE_METALLIB="${metallib}")
+  endif()
+endfunction()
+
 function(conclave_metal_library)
+  if(APPLE)
+    conclave_metal_apple_library()
+    return()
+  endif()
   conclave_library(backends/metal conclave_ops)
+  conclave_metal_flat()
   file(GLOB shim CONFIGURE_DEPENDS ${metal_dir}/shim/*.cpp)
   file(GLOB kernels CONFIGURE_DEPENDS ${metal_dir}/kernels/*.metal)
   target_sources(conclave_backends_metal PRIVATE ${shim})
@@ -68,9 +105,18 @@ function(conclave_metal_library)
     conclave_metal_object(${object} ${kernel} ${option} "")
     list(APPEND objects ${object})
   endforeach()
+  # Apple's compiler sees one source: names must not clash in it, and it must be whole.
+  set(kernel_objects ${objects})
+  set(flat_checked ${CMAKE_BINARY_DIR}/metal/kernels.checked)
+  add_custom_command(
+    OUTPUT ${flat_checked}
+    COMMAND ${CONCLAVE_METAL_CLANG} ${metal_flags} -fsyntax-only -DCONCLAVE_METAL_ADDRESS_SPACES ${metal_flat}
+    COMMAND ${CMAKE_COMMAND} -E touch ${flat_checked}
+    DEPENDS ${metal_flat} ${metal_dir}/shim/metal_stdlib VERBATIM)
+  list(APPEND objects ${flat_checked})
   # Nothing refers to a kernel by name: one object holds them all, and the executor refers to that.
   add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/metal/kernels.o
-                     COMMAND ${CMAKE_LINKER} -r -o ${CMAKE_BINARY_DIR}/metal/kernels.o ${objects}
+                     COMMAND ${CMAKE_LINKER} -r -o ${CMAKE_BINARY_DIR}/metal/kernels.o ${kernel_objects}
                      DEPENDS ${objects} VERBATIM)
   set_source_files_properties(${CMAKE_BINARY_DIR}/metal/kernels.o PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   target_sources(conclave_backends_metal PRIVATE ${CMAKE_BINARY_DIR}/metal/kernels.o)

@@ -1,5 +1,5 @@
 // Gpu: the little that this backend asks of a GPU. Everything above it is plain C++; below it are two implementations:
-// Apple's Metal (apple_gpu.mm), and the executor that runs the same kernels on a CPU for tests (executor_gpu.cpp).
+// Apple's Metal (apple_gpu.mm), and the executor that runs the same kernels on a CPU for tests (shim/executor_gpu.cpp).
 #pragma once
 
 #include <array>
@@ -56,6 +56,8 @@ class Gpu {
 
   // The compute pipeline of a kernel; it lives as long as the GPU does. Throws where there is no such kernel.
   virtual const void* pipeline(std::string_view kernel) = 0;
+  // The most threads that a threadgroup of this kernel can have.
+  virtual std::uint32_t max_threads(const void* pipeline) const = 0;
   // Puts a kernel into the command buffer that is open. Kernels may overlap until barrier().
   virtual void dispatch(const Encoded& kernel) = 0;
   virtual void barrier() = 0;

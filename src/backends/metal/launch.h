@@ -65,9 +65,13 @@ class Launch {
   std::int64_t out(int slot, const ScratchPart& part) { return bind(slot, part, Range::In::scratch, true); }
   std::int64_t constants(int slot, const ScratchPart& part) { return bind(slot, part, Range::In::constants, false); }
 
+  // The kernel is written for exactly as many threads as it is launched with.
+  void needs_all_threads() { dispatch_.needs_all_threads = true; }
+
   Dispatch over(const Grid& groups, std::uint32_t threads, std::int64_t shared_bytes = 0) {
     dispatch_.args.resize(sizeof(Args));
     std::memcpy(dispatch_.args.data(), &args, sizeof(Args));
+    static_assert(sizeof(Args) <= 4096, "what Metal takes as bytes");
     dispatch_.groups = groups;
     dispatch_.threads = threads;
     dispatch_.shared_bytes = static_cast<std::uint32_t>(ceil_div(shared_bytes, 16) * 16);

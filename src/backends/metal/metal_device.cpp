@@ -29,7 +29,7 @@ class MetalExecutable final : public Executable {
       constants += metal::ceil_div(static_cast<std::int64_t>(made_.back().constants.size()), metal::kBindAlignment) *
                    metal::kBindAlignment;
     }
-    scratch_ = device.gpu().allocate(scratch);
+    scratch_ = device.scratch(scratch);
     constants_ = device.gpu().allocate(constants);
     for (std::size_t i = 0; i < ops_.size(); ++i) ready_.push_back(prepare(i));
   }
@@ -69,6 +69,16 @@ class MetalExecutable final : public Executable {
             .writes = range.writes};
   }
 
+  std::uint32_t threads_of(const Dispatch& dispatch) {
+    const std::uint32_t most =
+        device_.gpu().max_threads(device_.gpu().pipeline(dispatch.kernel)) / metal::kSimdWidth * metal::kSimdWidth;
+    if (most == 0 || (dispatch.needs_all_threads && most < dispatch.threads)) {
+      fail(ErrorCode::unsupported, "metal: {} has {} threads in a threadgroup for {}, {} are needed", device_.gpu().name(),
+           most, dispatch.kernel, dispatch.threads);
+    }
+    return std::min(most, dispatch.threads);
+  }
+
   std::vector<Step> prepare(std::size_t op) {
     MetalOp& made = made_[op];
     std::copy(made.constants.begin(), made.constants.end(), constants_->host() + constants_at_[op]);
@@ -83,7 +93,7 @@ class MetalExecutable final : public Executable {
         ready.kernel = {.pipeline = device_.gpu().pipeline(dispatch.kernel),
                         .args = dispatch.args,
                         .groups = dispatch.groups,
-                        .threads = dispatch.threads,
+                        .threads = threads_of(dispatch),
                         .shared_bytes = dispatch.shared_bytes};
         std::vector<metal::Binding> touched;
         for (std::size_t i = 0; i < dispatch.ranges.size(); ++i) {
@@ -149,6 +159,13 @@ void MetalDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::b
 
 void MetalDevice::download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) {
   host_download(from, offset, bytes);
+}
+
+// Programs run one after another: they share what is left over between ops. A larger one gets a larger piece, which those
+// that are compiled after it share.
+std::shared_ptr<Buffer> MetalDevice::scratch(std::int64_t bytes) {
+  if (!scratch_ || scratch_->bytes() < bytes) scratch_ = gpu_->allocate(bytes);
+  return scratch_;
 }
 
 Selection MetalDevice::select(const Op& op) const {

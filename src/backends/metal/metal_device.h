@@ -43,10 +43,12 @@ class MetalDevice final : public Device {
 
  private:
   friend class MetalExecutable;
+  std::shared_ptr<Buffer> scratch(std::int64_t bytes);
 
   std::unique_ptr<metal::Gpu> gpu_;
   metal::Target target_;
   MoeDump dump_;
+  std::shared_ptr<Buffer> scratch_;
 };
 
 }  // namespace conclave

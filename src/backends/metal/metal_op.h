@@ -39,6 +39,7 @@ struct Dispatch {
   std::array<Range, kMaxBuffers> ranges{};
   Grid groups;
   std::uint32_t threads = 0;
+  bool needs_all_threads = false;  // else the kernel takes fewer, where the GPU has not as many for it
   std::uint32_t shared_bytes = 0;
   std::optional<Range> indirect;
   double bytes = 0;  // read and written at least once, as the plan counts it; of experts, as many as there can be

@@ -178,6 +178,7 @@ class FfnPlan {
 
   Dispatch down_and_finish() {
     Launch<FinishArgs> launch(product_kernel(down_, "finish", op_.down.dtype, op_.down.dtype));
+    launch.needs_all_threads();
     FinishArgs& args = launch.args;
     args.x = launch.in(FinishArgs::kX, op_.hidden);
     args.w = launch.in(FinishArgs::kW, op_.down);

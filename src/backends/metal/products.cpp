@@ -129,6 +129,7 @@ MetalOp listed_op(Launch<TableArgs>& table, const TableShape& shape, const Produ
 Launch<ProductArgs> product_launch(const ProductPlan& plan, const ProductTensors& t) {
   const bool gate_up = t.up.defined();
   Launch<ProductArgs> launch(product_kernel(plan, gate_up ? "gate_up" : "rows", t.w.dtype, gate_up ? t.up.dtype : t.w.dtype));
+  launch.needs_all_threads();
   ProductArgs& args = launch.args;
   args.x = launch.in(ProductArgs::kX, t.x);
   args.w = launch.in(ProductArgs::kW, t.w);

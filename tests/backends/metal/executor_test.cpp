@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/metal/executor_gpu.h"
+#include "backends/metal/shim/executor_gpu.h"
 #include "backends/metal/hazards.h"
 #include "backends/metal/kernels/probe_args.h"
 #include "base/error.h"

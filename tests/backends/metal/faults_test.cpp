@@ -1,7 +1,7 @@
 // Deliberate faults in kernels (faults.cmake), each of which a case or the executor must notice.
 #include <gtest/gtest.h>
 
-#include "backends/metal/executor_gpu.h"
+#include "backends/metal/shim/executor_gpu.h"
 #include "backends/metal/metal_device.h"
 #include "support/suite.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cpu/cpu_device.h"
-#include "backends/metal/executor_gpu.h"
+#include "backends/metal/shim/executor_gpu.h"
 #include "base/error.h"
 #include "ops/host_access.h"
 #include "support/execute.h"
@@ -46,6 +46,15 @@ TEST(MetalDevice, TheLayerPassesWithoutADeviceFence) {
     MetalDevice device = device_with({.threads = 2, .has_device_fence = false}, products);
     expect_every_case(device, {.op = "moe_ffn", .arithmetic = kFloatArithmetic});
   }
+}
+
+// Where a kernel leaves room for few threads, those that can do with fewer do.
+TEST(MetalDevice, PassesWithSmallThreadgroups) {
+  MetalDevice device = device_with({.threads = 2, .max_threads = 140});
+  expect_every_case(device, {.random = 5, .small_only = true, .arithmetic = kFloatArithmetic});
+  MetalDevice too_few = device_with({.threads = 1, .max_threads = 96});
+  EXPECT_NE(execute(Layer{}.make(1), too_few).fault.find("96 threads in a threadgroup for few_gate_up_q4_k, 128 are needed"),
+            std::string::npos);
 }
 
 TEST(MetalDevice, TheOrderOfThreadsChangesNoBit) {

@@ -9,7 +9,9 @@
 #include "backends/metal/kernels/product.h"
 
 static inline void device_fence() {
+#if __METAL_VERSION__ >= 320  // before, these kernels are not launched
   atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device);
+#endif
 }
 
 static inline device atomic_uint* expert_out_at(constant FinishArgs& args, Buffers buffers, long row) {

@@ -171,7 +171,7 @@ static inline void route_row(constant RouteArgs& args, Buffers buffers, thread c
   }
   const float chosen = simd_sum(sum);
   const float all = args.score == kSoftmax ? row.total : args.score == kSoftmaxAfterTopK ? chosen : 1.0f;
-  const float divisor = args.renormalize != 0 ? max(chosen, all * 0x1p-14f) : all;
+  const float divisor = args.renormalize != 0 ? max(chosen, all * 6.103515625e-5f) : all;
   for (int s = int(lane); s < args.top_k; s += kSimdWidth) {
     const Scaled raw = raw_weight(args.score, logit_of(args, row, experts[s]), largest);
     store_weight(args, buffers, weights, s, experts[s], raw.m / divisor, raw.e);

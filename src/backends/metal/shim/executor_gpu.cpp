@@ -1,4 +1,4 @@
-#include "backends/metal/executor_gpu.h"
+#include "backends/metal/shim/executor_gpu.h"
 
 #include <unistd.h>
 
@@ -69,6 +69,8 @@ class ExecutorGpu final : public Gpu {
     if (found == nullptr) fail(ErrorCode::device_failed, "metal: there is no kernel '{}'", kernel);
     return found;
   }
+
+  std::uint32_t max_threads(const void*) const override { return options_.max_threads; }
 
   // Kernels run at once: a barrier is what is remembered of the order they might have run in.
   void dispatch(const Encoded& kernel) override {

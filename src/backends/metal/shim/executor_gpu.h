@@ -10,6 +10,7 @@ struct ExecutorOptions {
   std::uint64_t seed = 1;  // of the order in which threads run
   std::string fault;       // kernels made wrong in this way, where there are any (tests/backends/metal/faults)
   bool has_device_fence = true;
+  std::uint32_t max_threads = 1024;  // of a threadgroup
 };
 
 std::unique_ptr<Gpu> make_executor_gpu(const ExecutorOptions& options);
