@@ -111,7 +111,8 @@ int run_plan([[maybe_unused]] const BenchArguments& arguments) {
   if (const auto tokens = counted_tokens(arguments); !tokens.empty()) options.tokens = tokens;
   if (const auto formats = bench::split_lists(arguments.options.rows.formats); !formats.empty()) {
     const auto type = dtype_from_name(formats.front());
-    if (!type || is_integer(*type)) fail(ErrorCode::invalid_argument, "--format: '{}' is not a weight type", formats.front());
+    if (!type || is_integer(*type))
+      fail(ErrorCode::invalid_argument, "--format: '{}' is not a weight type", formats.front());
     options.gate_up = options.down = *type;
   }
   return bench::run_metal_plan(options, program_output());

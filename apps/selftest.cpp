@@ -155,7 +155,8 @@ int selftest(SelftestArguments arguments) {
 void add_selftest(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<SelftestArguments>();
   CLI::App* command = app.add_subcommand("selftest", "check every op of every backend on this machine");
-  command->add_option("--device,--backend", arguments->device, "ref, cpu, cuda, cuda:N, metal, auto, or all (the default)");
+  command->add_option("--device,--backend", arguments->device,
+                      "ref, cpu, cuda, cuda:N, metal, auto, or all (the default)");
   command->add_option("-t,--threads", arguments->threads, "of the cpu device (the physical cores)")
       ->check(whole_number(ThreadPool::kMaxThreads));
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");

@@ -27,7 +27,8 @@ class PlannedLayer {
     op_.gate = tensor(gate_up, {m.n_experts, m.d_ff, m.d_model});
     op_.up = tensor(gate_up, {m.n_experts, m.d_ff, m.d_model});
     op_.down = tensor(down, {m.n_experts, m.d_model, m.d_ff});
-    op_.routing = {.experts = tensor(DType::i32, {n_tokens, m.top_k}), .weights = tensor(DType::f32, {n_tokens, m.top_k})};
+    op_.routing = {.experts = tensor(DType::i32, {n_tokens, m.top_k}),
+                   .weights = tensor(DType::f32, {n_tokens, m.top_k})};
     op_.groups = {.offsets = tensor(DType::i32, {m.n_experts + 1}),
                   .row_pair = tensor(DType::i32, {pairs}),
                   .pair_row = tensor(DType::i32, {n_tokens, m.top_k})};
@@ -41,10 +42,11 @@ class PlannedLayer {
 
   double floor_bytes() const {
     const std::int64_t pairs = op_.groups.row_pair.dim(0);
-    return metal::weight_bytes(op_.gate, pairs) + metal::weight_bytes(op_.up, pairs) + metal::weight_bytes(op_.down, pairs) +
-           metal::tensor_bytes(op_.x) + metal::tensor_bytes(op_.logits) + metal::tensor_bytes(op_.routing.experts) +
-           metal::tensor_bytes(op_.routing.weights) + 2 * metal::tensor_bytes(op_.residual) +
-           metal::tensor_bytes(op_.next.weight) + metal::tensor_bytes(op_.next.out);
+    return metal::weight_bytes(op_.gate, pairs) + metal::weight_bytes(op_.up, pairs) +
+           metal::weight_bytes(op_.down, pairs) + metal::tensor_bytes(op_.x) + metal::tensor_bytes(op_.logits) +
+           metal::tensor_bytes(op_.routing.experts) + metal::tensor_bytes(op_.routing.weights) +
+           2 * metal::tensor_bytes(op_.residual) + metal::tensor_bytes(op_.next.weight) +
+           metal::tensor_bytes(op_.next.out);
   }
 
  private:
@@ -92,10 +94,10 @@ int run_metal_plan(const MetalPlanOptions& options, const BenchOutput& output) {
       options.models.empty() ? std::vector{std::string(kMainModel)} : options.models;
   constexpr double kMiB = 1 << 20;
   if (!options.json) {
-    output.print(fmt::format("The MoE layer from router logits to the next norm, as the metal device plans it; nothing is "
-                             "run.\n\n{:<16} {:<6} {:<6} {:>6}  {:>10} {:>8}  {:>9} {:>9} {:>7} {:>13}\n",
-                             "model", "gate", "down", "tokens", "dispatches", "sources'", "MiB", "floor MiB", "x floor",
-                             "MiB per token"));
+    output.print(fmt::format(
+        "The MoE layer from router logits to the next norm, as the metal device plans it; nothing is "
+        "run.\n\n{:<16} {:<6} {:<6} {:>6}  {:>10} {:>8}  {:>9} {:>9} {:>7} {:>13}\n",
+        "model", "gate", "down", "tokens", "dispatches", "sources'", "MiB", "floor MiB", "x floor", "MiB per token"));
   }
   for (const std::string& model : models) {
     for (const std::int64_t tokens : options.tokens) {
@@ -110,7 +112,8 @@ int run_metal_plan(const MetalPlanOptions& options, const BenchOutput& output) {
                                        {"bytes", plan.bytes},
                                        {"floor_bytes", plan.floor_bytes}};
         for (const PlannedDispatch& d : plan.dispatches) {
-          line["plan"].push_back({{"kernel", d.kernel}, {"groups", d.groups}, {"threads", d.threads}, {"bytes", d.bytes}});
+          line["plan"].push_back(
+              {{"kernel", d.kernel}, {"groups", d.groups}, {"threads", d.threads}, {"bytes", d.bytes}});
         }
         output.print(line.dump() + "\n");
         continue;

@@ -36,8 +36,8 @@ struct Encoded {
   std::span<const std::byte> args;
   std::array<Binding, kMaxBuffers> bindings{};
   Grid groups;
-  std::uint32_t threads = 0;       // of a threadgroup
-  std::uint32_t shared_bytes = 0;  // of threadgroup memory
+  std::uint32_t threads = 0;        // of a threadgroup
+  std::uint32_t shared_bytes = 0;   // of threadgroup memory
   std::optional<Binding> indirect;  // three u32 that the GPU takes the groups from instead
 };
 

@@ -73,8 +73,8 @@ class MetalExecutable final : public Executable {
     const std::uint32_t most =
         device_.gpu().max_threads(device_.gpu().pipeline(dispatch.kernel)) / metal::kSimdWidth * metal::kSimdWidth;
     if (most == 0 || (dispatch.needs_all_threads && most < dispatch.threads)) {
-      fail(ErrorCode::unsupported, "metal: {} has {} threads in a threadgroup for {}, {} are needed", device_.gpu().name(),
-           most, dispatch.kernel, dispatch.threads);
+      fail(ErrorCode::unsupported, "metal: {} has {} threads in a threadgroup for {}, {} are needed",
+           device_.gpu().name(), most, dispatch.kernel, dispatch.threads);
     }
     return std::min(most, dispatch.threads);
   }
@@ -183,7 +183,8 @@ Selection MetalDevice::select(const Op& op) const {
 
 std::unique_ptr<Executable> MetalDevice::build(const Program& program, CompileOptions options) {
   if (options.capture && dump_.pending()) {
-    fail(ErrorCode::unsupported, "metal: the routing dump (CONCLAVE_MOE_DUMP) cannot be taken while a graph is captured");
+    fail(ErrorCode::unsupported,
+         "metal: the routing dump (CONCLAVE_MOE_DUMP) cannot be taken while a graph is captured");
   }
   if (options.capture) {
     for (const Op& op : program.ops()) {

@@ -18,8 +18,9 @@ struct ProductPlan {
 
 // `rows` that meet `matrices`, spread evenly.
 inline ProductPlan product_plan(const Target& target, std::int64_t rows, std::int64_t matrices, bool gate_up) {
-  const bool many = target.products == Target::Products::by_rows ? rows >= kManyFrom * std::max<std::int64_t>(matrices, 1)
-                                                                 : target.products == Target::Products::many_rows;
+  const bool many = target.products == Target::Products::by_rows
+                        ? rows >= kManyFrom * std::max<std::int64_t>(matrices, 1)
+                        : target.products == Target::Products::many_rows;
   ProductPlan plan;
   if (many) {
     plan = {.many = true,
@@ -57,8 +58,9 @@ static_assert(even_tiles(8, 128, 4) == 8 && even_tiles(256, 128, 4) == 128 && ev
 // The bytes of `active` of the matrices of a weight tensor.
 inline double weight_bytes(const Tensor& w, std::int64_t active) {
   const double all = static_cast<double>(row_count(w)) * static_cast<double>(row_bytes(w));
-  return w.rank == 3 && w.dim(0) > 0 ? all * static_cast<double>(std::min(active, w.dim(0))) / static_cast<double>(w.dim(0))
-                                     : all;
+  return w.rank == 3 && w.dim(0) > 0
+             ? all * static_cast<double>(std::min(active, w.dim(0))) / static_cast<double>(w.dim(0))
+             : all;
 }
 inline double tensor_bytes(const Tensor& t) {
   return t.defined() ? static_cast<double>(row_count(t)) * static_cast<double>(row_bytes(t)) : 0.0;

@@ -15,7 +15,8 @@ Dispatch dense_product(const ProductTensors& t, const Target& target) {
   launch.args.table = {.form = kDenseRows, .rows = narrow(rows)};
   Dispatch made = launch.over({groups_of(ceil_div(n, plan.columns)), 1, groups_of(ceil_div(rows, plan.tile_rows))},
                               plan.threads, plan.shared_bytes);
-  made.bytes = weight_bytes(t.w, 1) + (t.up.defined() ? weight_bytes(t.up, 1) : 0) + tensor_bytes(t.x) + tensor_bytes(t.out);
+  made.bytes =
+      weight_bytes(t.w, 1) + (t.up.defined() ? weight_bytes(t.up, 1) : 0) + tensor_bytes(t.x) + tensor_bytes(t.out);
   return made;
 }
 
@@ -52,7 +53,8 @@ TableShape describe(Launch<TableArgs>& launch, const GroupedRows& rows, std::int
   launch.args.row_pair = launch.in(TableArgs::kRowPair, rows.row_pair);
   return {n_experts, n_pairs};
 }
-TableShape describe(Launch<TableArgs>& launch, const ListedRows& rows, std::int64_t n_experts, std::int64_t /*n_pairs*/) {
+TableShape describe(Launch<TableArgs>& launch, const ListedRows& rows, std::int64_t n_experts,
+                    std::int64_t /*n_pairs*/) {
   TableArgs& args = launch.args;
   args.form = kListedPairs;
   args.ids = launch.in(TableArgs::kIds, rows.ids);
@@ -62,7 +64,8 @@ TableShape describe(Launch<TableArgs>& launch, const ListedRows& rows, std::int6
   args.nr1 = narrow(rows.nr1);
   return {n_experts, 0};
 }
-TableShape describe(Launch<TableArgs>& launch, const BlockRows& rows, std::int64_t /*n_experts*/, std::int64_t /*n_pairs*/) {
+TableShape describe(Launch<TableArgs>& launch, const BlockRows& rows, std::int64_t /*n_experts*/,
+                    std::int64_t /*n_pairs*/) {
   TableArgs& args = launch.args;
   args.form = kBlockPairs;
   args.sorted_ids = launch.in(TableArgs::kSorted, rows.blocks.sorted_ids);
@@ -117,8 +120,8 @@ MetalOp listed_op(Launch<TableArgs>& table, const TableShape& shape, const Produ
   launch.args.table.from = launch.in(ProductArgs::kFrom, at.from);
   launch.args.table.to = launch.in(ProductArgs::kTo, at.to);
   Dispatch product = launch.over_indirect(at.grid, plan.threads, plan.shared_bytes);
-  product.bytes = weight_bytes(t.w, n_outputs) + (t.up.defined() ? weight_bytes(t.up, n_outputs) : 0) + tensor_bytes(t.x) +
-                  tensor_bytes(t.out);
+  product.bytes = weight_bytes(t.w, n_outputs) + (t.up.defined() ? weight_bytes(t.up, n_outputs) : 0) +
+                  tensor_bytes(t.x) + tensor_bytes(t.out);
   made.steps.push_back(std::move(product));
   made.scratch_bytes = scratch.bytes();
   return made;
@@ -128,7 +131,8 @@ MetalOp listed_op(Launch<TableArgs>& table, const TableShape& shape, const Produ
 
 Launch<ProductArgs> product_launch(const ProductPlan& plan, const ProductTensors& t) {
   const bool gate_up = t.up.defined();
-  Launch<ProductArgs> launch(product_kernel(plan, gate_up ? "gate_up" : "rows", t.w.dtype, gate_up ? t.up.dtype : t.w.dtype));
+  Launch<ProductArgs> launch(
+      product_kernel(plan, gate_up ? "gate_up" : "rows", t.w.dtype, gate_up ? t.up.dtype : t.w.dtype));
   launch.needs_all_threads();
   ProductArgs& args = launch.args;
   args.x = launch.in(ProductArgs::kX, t.x);
@@ -170,8 +174,9 @@ MetalOp make_metal_op(const Matmul& op, const Target& target) {
   args.live = launch.in(CanonicalArgs::kLive, op.live);
   args.out = launch.out(CanonicalArgs::kOut, op.out);
   MetalOp made;
-  Dispatch dispatch = launch.over({groups_of(ceil_div(op.w.dim(0), kFewSimds)), groups_of(ceil_div(op.x.dim(0), kFewRows))},
-                                  kFewSimds * kSimdWidth);
+  Dispatch dispatch =
+      launch.over({groups_of(ceil_div(op.w.dim(0), kFewSimds)), groups_of(ceil_div(op.x.dim(0), kFewRows))},
+                  kFewSimds * kSimdWidth);
   dispatch.bytes = weight_bytes(op.w, 1) + tensor_bytes(op.x) + tensor_bytes(op.out);
   if (!is_empty(dispatch.groups)) made.steps.push_back(std::move(dispatch));
   return made;
@@ -231,8 +236,9 @@ MetalOp make_metal_op(const MoeSharedExpert& op, const Target& target) {
   Launch<ProductArgs> down = product_launch(plan, {.x = op.hidden, .w = op.down, .live = op.live});
   down.args.out = y_view(down.out(ProductArgs::kOut, y));
   down.args.table = {.form = kDenseRows, .rows = narrow(n_tokens)};
-  Dispatch product = down.over({groups_of(ceil_div(d_model, plan.columns)), 1, groups_of(ceil_div(n_tokens, plan.tile_rows))},
-                               plan.threads, plan.shared_bytes);
+  Dispatch product =
+      down.over({groups_of(ceil_div(d_model, plan.columns)), 1, groups_of(ceil_div(n_tokens, plan.tile_rows))},
+                plan.threads, plan.shared_bytes);
   product.bytes = weight_bytes(op.down, 1) + tensor_bytes(op.hidden) + static_cast<double>(y.bytes);
   made.steps.push_back(std::move(product));
 

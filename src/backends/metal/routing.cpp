@@ -22,7 +22,8 @@ bool ranks_by_logit(const RoutingRule& rule, bool has_bias) {
 void copy_rows(const std::byte* from, const Tensor& to, std::int64_t rows) {
   const std::int64_t bytes = row_bytes(to);
   for (std::int64_t r = 0; r < rows; ++r) {
-    std::memcpy(to.buffer->host() + to.byte_offset + r * to.stride(0), from + r * bytes, static_cast<std::size_t>(bytes));
+    std::memcpy(to.buffer->host() + to.byte_offset + r * to.stride(0), from + r * bytes,
+                static_cast<std::size_t>(bytes));
   }
 }
 

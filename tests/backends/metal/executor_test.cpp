@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/metal/shim/executor_gpu.h"
 #include "backends/metal/hazards.h"
 #include "backends/metal/kernels/probe_args.h"
+#include "backends/metal/shim/executor_gpu.h"
 #include "base/error.h"
 
 namespace conclave::metal {
@@ -134,14 +134,16 @@ TEST(Executor, NamesMissingLanes) {
 TEST(Executor, NamesAccessesOutsideOfTensors) {
   EXPECT_EQ(Probe("loads_outside", 0).error(), "");
   expect_error(Probe("loads_outside", 1), "loads 4 bytes outside of every tensor: at byte 256 of the 256 in buffer 0");
-  expect_error(Probe("stores_outside", 1), "stores 4 bytes outside of every tensor: at byte 256 of the 256 in buffer 1");
+  expect_error(Probe("stores_outside", 1),
+               "stores 4 bytes outside of every tensor: at byte 256 of the 256 in buffer 1");
   expect_error(Probe("loads_outside", -1), "at byte -4 of the 256");
   expect_error(Probe("stores_to_input"), "stores to buffer 0, which is bound to be read");
   expect_error(Probe("stores_outside_shared").shared(256), "bytes outside of every tensor");
 }
 
 TEST(Executor, NamesThreadgroupMemoryThatNobodyHasWritten) {
-  expect_error(Probe("loads_unwritten_shared").shared(256), "thread 5: loads byte 20 of threadgroup memory, which nobody");
+  expect_error(Probe("loads_unwritten_shared").shared(256),
+               "thread 5: loads byte 20 of threadgroup memory, which nobody");
 }
 
 TEST(Executor, NamesRacesInDeviceMemory) {

@@ -1,8 +1,8 @@
 // Deliberate faults in kernels (faults.cmake), each of which a case or the executor must notice.
 #include <gtest/gtest.h>
 
-#include "backends/metal/shim/executor_gpu.h"
 #include "backends/metal/metal_device.h"
+#include "backends/metal/shim/executor_gpu.h"
 #include "support/suite.h"
 
 namespace conclave::test {
@@ -33,23 +33,22 @@ TEST_P(MetalFault, IsNoticed) {
 }
 
 using Products = metal::Target::Products;
-INSTANTIATE_TEST_SUITE_P(
-    Kernels, MetalFault,
-    testing::Values(Fault{"dropped_barrier", "matmul", "threadgroup memory", Products::many_rows},
-                    Fault{"off_by_one", "softmax", "outside of every tensor"},
-                    Fault{"wrong_lane_mask", "matmul", "out: "},
-                    Fault{"unwritten_slot", "moe_group", "row_pair: "},
-                    Fault{"stale_shared_value", "argmax", "ids: "},
-                    Fault{"missing_lane", "matmul", "with missing lanes", Products::few_rows},
-                    Fault{"divergent_barrier", "argmax", "barrier"},
-                    Fault{"shared_elements", "moe_combine", "a race in buffer"},
-                    Fault{"overlapping_groups", "matmul", "a race in buffer", Products::few_rows},
-                    Fault{"missing_fence", "moe_ffn", "without a fence", Products::few_rows},
-                    Fault{"lost_tie", "moe_route", "experts: "},
-                    Fault{"wrong_scale", "moe_matmul", "out: ", Products::few_rows},
-                    Fault{"uncleared_sum", "attention", "nobody has written"},
-                    Fault{"dead_rows", "softmax", ""}),
-    [](const auto& fault) { return std::string(fault.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kernels, MetalFault,
+                         testing::Values(Fault{"dropped_barrier", "matmul", "threadgroup memory", Products::many_rows},
+                                         Fault{"off_by_one", "softmax", "outside of every tensor"},
+                                         Fault{"wrong_lane_mask", "matmul", "out: "},
+                                         Fault{"unwritten_slot", "moe_group", "row_pair: "},
+                                         Fault{"stale_shared_value", "argmax", "ids: "},
+                                         Fault{"missing_lane", "matmul", "with missing lanes", Products::few_rows},
+                                         Fault{"divergent_barrier", "argmax", "barrier"},
+                                         Fault{"shared_elements", "moe_combine", "a race in buffer"},
+                                         Fault{"overlapping_groups", "matmul", "a race in buffer", Products::few_rows},
+                                         Fault{"missing_fence", "moe_ffn", "without a fence", Products::few_rows},
+                                         Fault{"lost_tie", "moe_route", "experts: "},
+                                         Fault{"wrong_scale", "moe_matmul", "out: ", Products::few_rows},
+                                         Fault{"uncleared_sum", "attention", "nobody has written"},
+                                         Fault{"dead_rows", "softmax", ""}),
+                         [](const auto& fault) { return std::string(fault.param.name); });
 
 }  // namespace
 }  // namespace conclave::test

@@ -53,8 +53,9 @@ TEST(MetalDevice, PassesWithSmallThreadgroups) {
   MetalDevice device = device_with({.threads = 2, .max_threads = 140});
   expect_every_case(device, {.random = 5, .small_only = true, .arithmetic = kFloatArithmetic});
   MetalDevice too_few = device_with({.threads = 1, .max_threads = 96});
-  EXPECT_NE(execute(Layer{}.make(1), too_few).fault.find("96 threads in a threadgroup for few_gate_up_q4_k, 128 are needed"),
-            std::string::npos);
+  EXPECT_NE(
+      execute(Layer{}.make(1), too_few).fault.find("96 threads in a threadgroup for few_gate_up_q4_k, 128 are needed"),
+      std::string::npos);
 }
 
 TEST(MetalDevice, TheOrderOfThreadsChangesNoBit) {
@@ -160,8 +161,9 @@ TEST(MetalDevice, RefusesInOneLineWhatItCannotDo) {
 TEST(MetalDevice, HostCopiesCannotBeCaptured) {
   MetalDevice device = device_with({.threads = 1});
   CaseBuilder b(1, Layout::dense);
-  const MoeRoutingUpload op{.from = {.experts = b.ints(DType::i32, {1, 1}, {0}), .weights = b.values(DType::f32, {1, 1})},
-                            .to = {.experts = b.output(DType::i32, {1, 1}), .weights = b.output(DType::f32, {1, 1})}};
+  const MoeRoutingUpload op{
+      .from = {.experts = b.ints(DType::i32, {1, 1}, {0}), .weights = b.values(DType::f32, {1, 1})},
+      .to = {.experts = b.output(DType::i32, {1, 1}), .weights = b.output(DType::f32, {1, 1})}};
   const Case one = b.finish("upload", op);
   std::map<const Buffer*, Buffer*> to;
   std::vector<std::shared_ptr<Buffer>> kept;

@@ -14,18 +14,27 @@ using MetalInt64 = std::int64_t;
 
 // The values of DType; the host asserts it.
 enum ElementType {
-  kF32, kF16, kBF16, kI32, kU32, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,  // clang-format off
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4,       // clang-format on
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,  // clang-format off
+  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kMXFP4,  // clang-format on
 };
 
 enum : int {
-  kMaxBuffers = 14,    // of one kernel
-  kSimdWidth = 32,     // threads of a simdgroup
-  kUnit = 16,          // weights that are decoded at a time; every block format holds a multiple of it
-  kFewColumns = 4,     // columns of a simdgroup in products of few rows; with gate and up, half as many of each
-  kFewSimds = 4,       // simdgroups of their threadgroups
-  kFewRows = 4,        // rows that meet a decoded weight
-  kTileRows = 32,      // rows, weight rows and depth of a tile in products of many rows
+  kMaxBuffers = 14,  // of one kernel
+  kSimdWidth = 32,   // threads of a simdgroup
+  kUnit = 16,        // weights that are decoded at a time; every block format holds a multiple of it
+  kFewColumns = 4,   // columns of a simdgroup in products of few rows; with gate and up, half as many of each
+  kFewSimds = 4,     // simdgroups of their threadgroups
+  kFewRows = 4,      // rows that meet a decoded weight
+  kTileRows = 32,    // rows, weight rows and depth of a tile in products of many rows
   kTileWeights = 64,
   kTileDepth = 32,
   kTileThreads = 128,
@@ -118,17 +127,31 @@ struct RouteArgs {
 
 // All grouping ops. A list that was not asked for has rank 0.
 struct GroupArgs {
-  enum { kExperts, kLive, kCounts, kOffsets, kRowPair, kPairRow, kIds, kTpe, kMaxRows, kGrids, kSorted, kBlockExpert,
-         kPadded, kTiles };
+  enum {
+    kExperts,
+    kLive,
+    kCounts,
+    kOffsets,
+    kRowPair,
+    kPairRow,
+    kIds,
+    kTpe,
+    kMaxRows,
+    kGrids,
+    kSorted,
+    kBlockExpert,
+    kPadded,
+    kTiles
+  };
   View experts, live;
   View offsets, row_pair, pair_row;  // row_pair: with by_token, tokens
   View ids, tpe, max_rows, grid_gate_up;
-  View grid_down;                    // bound as kTiles: an op that has it has no tiles
+  View grid_down;  // bound as kTiles: an op that has it has no tiles
   View sorted_ids, block_expert, n_padded;
-  MetalInt64 counts;                 // offset of i32 [3 * n_experts]: scratch
-  MetalInt64 tiles;                  // offset of i32 [4 * max_tiles]
-  MetalInt64 finished;               // offset of i32 [n_tokens], behind the tiles
-  MetalInt64 grids;                  // offset of u32 [2][3] in kGrids: product grids of the tiles
+  MetalInt64 counts;    // offset of i32 [3 * n_experts]: scratch
+  MetalInt64 tiles;     // offset of i32 [4 * max_tiles]
+  MetalInt64 finished;  // offset of i32 [n_tokens], behind the tiles
+  MetalInt64 grids;     // offset of u32 [2][3] in kGrids: product grids of the tiles
   int n_experts;
   int by_token;
   int packed_ids;
@@ -137,9 +160,9 @@ struct GroupArgs {
   int nr1;
   int d_ff;
   int d_model;
-  int tile_rows;                     // 0: no tiles
+  int tile_rows;  // 0: no tiles
   int max_tiles;
-  int gate_groups;                   // threadgroups over the columns, of the two products
+  int gate_groups;  // threadgroups over the columns, of the two products
   int down_groups;
 };
 
@@ -205,14 +228,14 @@ struct ShareArgs {
 struct TableArgs {
   enum { kOffsets, kRowPair, kIds, kTpe, kGrid, kSorted, kBlockExpert, kPadded, kScratch, kOwner };
   View offsets, row_pair, ids, tpe, grid, sorted_ids, block_expert, n_padded;
-  MetalInt64 owner;   // offsets in scratch: i32 [2 * n_outputs]
-  MetalInt64 lists;   // i32 [2 * n_lists + 2]
+  MetalInt64 owner;  // offsets in scratch: i32 [2 * n_outputs]
+  MetalInt64 lists;  // i32 [2 * n_lists + 2]
   MetalInt64 tiles;
   MetalInt64 from;
   MetalInt64 to;
-  MetalInt64 grids;   // u32 [3]: the product's
-  MetalInt64 n_slots; // of all lists, as they stand
-  int form;           // TableForm
+  MetalInt64 grids;    // u32 [3]: the product's
+  MetalInt64 n_slots;  // of all lists, as they stand
+  int form;            // TableForm
   int n_lists;
   int n_experts;
   int n_outputs;

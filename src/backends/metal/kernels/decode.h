@@ -116,20 +116,34 @@ static inline float decode_weight(int type, const device uchar* row, long k) {
   const int at_32 = int(k % 32);
   const int at_256 = int(k % 256);
   switch (type) {
-    case kQ4_0: return q4_0_weight(row + k / 32 * 18, at_32);
-    case kQ4_1: return q4_1_weight(row + k / 32 * 20, at_32);
-    case kQ5_0: return q5_0_weight(row + k / 32 * 22, at_32);
-    case kQ5_1: return q5_1_weight(row + k / 32 * 24, at_32);
-    case kQ8_0: return q8_0_weight(row + k / 32 * 34, at_32);
-    case kQ2_K: return q2_k_weight(row + k / 256 * 84, at_256);
-    case kQ3_K: return q3_k_weight(row + k / 256 * 110, at_256);
-    case kQ4_K: return q4_k_weight(row + k / 256 * 144, at_256);
-    case kQ5_K: return q5_k_weight(row + k / 256 * 176, at_256);
-    case kQ6_K: return q6_k_weight(row + k / 256 * 210, at_256);
-    case kIQ4_NL: return iq4_nl_weight(row + k / 32 * 18, at_32);
-    case kIQ4_XS: return iq4_xs_weight(row + k / 256 * 136, at_256);
-    case kMXFP4: return mxfp4_weight(row + k / 32 * 17, at_32);
-    default: return load_float(type, row, k);
+    case kQ4_0:
+      return q4_0_weight(row + k / 32 * 18, at_32);
+    case kQ4_1:
+      return q4_1_weight(row + k / 32 * 20, at_32);
+    case kQ5_0:
+      return q5_0_weight(row + k / 32 * 22, at_32);
+    case kQ5_1:
+      return q5_1_weight(row + k / 32 * 24, at_32);
+    case kQ8_0:
+      return q8_0_weight(row + k / 32 * 34, at_32);
+    case kQ2_K:
+      return q2_k_weight(row + k / 256 * 84, at_256);
+    case kQ3_K:
+      return q3_k_weight(row + k / 256 * 110, at_256);
+    case kQ4_K:
+      return q4_k_weight(row + k / 256 * 144, at_256);
+    case kQ5_K:
+      return q5_k_weight(row + k / 256 * 176, at_256);
+    case kQ6_K:
+      return q6_k_weight(row + k / 256 * 210, at_256);
+    case kIQ4_NL:
+      return iq4_nl_weight(row + k / 32 * 18, at_32);
+    case kIQ4_XS:
+      return iq4_xs_weight(row + k / 256 * 136, at_256);
+    case kMXFP4:
+      return mxfp4_weight(row + k / 32 * 17, at_32);
+    default:
+      return load_float(type, row, k);
   }
 }
 
@@ -203,7 +217,8 @@ struct Q4_K {
     const int i = int(k % 256);
     const int g = i / 32;
     const KScale s = k_scale_at(b + 4, g);
-    unpack_nibbles(b + 16 + 32 * (g / 2) + i % 32, 4 * (g % 2), half_at(b, 0) * s.scale, half_at(b, 2) * s.minimum, out);
+    unpack_nibbles(b + 16 + 32 * (g / 2) + i % 32, 4 * (g % 2), half_at(b, 0) * s.scale, half_at(b, 2) * s.minimum,
+                   out);
   }
 };
 struct Q5_K {

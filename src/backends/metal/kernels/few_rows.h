@@ -37,10 +37,11 @@ static void few_rows(constant ProductArgs& args, Buffers buffers, threadgroup uc
   const int wide = kGateUp ? kFewColumns / 2 : int(kFewColumns);
   const int column = (int(at.group.x) * kFewSimds + int(at.simd)) * wide;
   if (tile.count == 0 || column >= columns) return;
-  const FewOperands in =
-      few_operands<kGateUp>(args.table, tile, args.x, buffers.at[ProductArgs::kX], buffers.at[ProductArgs::kFrom], args.w,
-                            buffers.at[ProductArgs::kW], args.up, buffers.at[ProductArgs::kUp], column, columns);
-  const FewSums sums = few_sums<Format>(in, args.x.type, args.w.type, kGateUp ? args.up.type : args.w.type, inner_of(args.w), at.lane);
+  const FewOperands in = few_operands<kGateUp>(args.table, tile, args.x, buffers.at[ProductArgs::kX],
+                                               buffers.at[ProductArgs::kFrom], args.w, buffers.at[ProductArgs::kW],
+                                               args.up, buffers.at[ProductArgs::kUp], column, columns);
+  const FewSums sums =
+      few_sums<Format>(in, args.x.type, args.w.type, kGateUp ? args.up.type : args.w.type, inner_of(args.w), at.lane);
   // Lane r * wide + c stores column c of row r.
   for (int r = 0; r < kFewRows; ++r) {
     for (int c = 0; c < wide; ++c) {
@@ -75,7 +76,7 @@ static void few_finish(constant FinishArgs& args, Buffers buffers, threadgroup u
   finish_tile(args, buffers, tile, (threadgroup float*)shared, at);
 }
 
-#define FEW_ROWS(format, Format)                                       \
-  KERNEL(few_rows_##format, ProductArgs, few_rows<Format, false>)      \
-  KERNEL(few_gate_up_##format, ProductArgs, few_rows<Format, true>)    \
+#define FEW_ROWS(format, Format)                                    \
+  KERNEL(few_rows_##format, ProductArgs, few_rows<Format, false>)   \
+  KERNEL(few_gate_up_##format, ProductArgs, few_rows<Format, true>) \
   KERNEL(few_finish_##format, FinishArgs, few_finish<Format>)

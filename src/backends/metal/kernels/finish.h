@@ -22,7 +22,8 @@ static inline void store_expert_out(constant FinishArgs& args, Buffers buffers, 
 }
 
 // All threads: combines token t.
-static inline void finish_token(constant FinishArgs& args, Buffers buffers, long t, threadgroup float* shared, Place at) {
+static inline void finish_token(constant FinishArgs& args, Buffers buffers, long t, threadgroup float* shared,
+                                Place at) {
   const long d_model = args.residual.dims[1];
   const device float* weights = (const device float*)row_at(args.weights, buffers.at[FinishArgs::kWeights], t);
   const device int* rows = (const device int*)row_at(args.pair_row, buffers.at[FinishArgs::kPairRow], t);
@@ -40,12 +41,13 @@ static inline void finish_token(constant FinishArgs& args, Buffers buffers, long
   }
   if (args.normed.rank == 0) return;
   norm_row(residual, args.residual.type, row_at(args.normed, buffers.at[FinishArgs::kNormed], t), args.normed.type,
-           buffers.at[FinishArgs::kNormWeight] + args.norm_weight.offset, args.norm_weight.type, args.eps, d_model, shared,
-           at);
+           buffers.at[FinishArgs::kNormWeight] + args.norm_weight.offset, args.norm_weight.type, args.eps, d_model,
+           shared, at);
 }
 
 // All threads, after they have stored their part of the tile's rows. `shared`: 64 words.
-static inline void finish_tile(constant FinishArgs& args, Buffers buffers, Tile tile, threadgroup float* shared, Place at) {
+static inline void finish_tile(constant FinishArgs& args, Buffers buffers, Tile tile, threadgroup float* shared,
+                               Place at) {
   threadgroup int* complete = (threadgroup int*)shared + 32;  // the token of each row, or -1
   device_fence();
   threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);

@@ -75,7 +75,8 @@ static inline void place_expert(constant GroupArgs& args, Buffers buffers, threa
 }
 
 // What comes after the last pair, and what sums up.
-static inline void finish_lists(constant GroupArgs& args, Buffers buffers, int total, int parts, int largest, Place at) {
+static inline void finish_lists(constant GroupArgs& args, Buffers buffers, int total, int parts, int largest,
+                                Place at) {
   const long n_pairs = args.experts.dims[0] * args.experts.dims[1];
   if (args.row_pair.rank != 0) {
     device int* row_pair = list_of(args.row_pair, buffers.at[GroupArgs::kRowPair]);

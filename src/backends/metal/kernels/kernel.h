@@ -19,12 +19,12 @@ struct Buffers {
 };
 
 struct Place {
-  uint3 group;   // which threadgroup, of how many
+  uint3 group;  // which threadgroup, of how many
   uint3 groups;
-  uint index;    // of the thread in its threadgroup
-  uint count;    // threads of a threadgroup
+  uint index;  // of the thread in its threadgroup
+  uint count;  // threads of a threadgroup
   uint lane;
-  uint simd;     // simdgroup of the threadgroup, of how many
+  uint simd;  // simdgroup of the threadgroup, of how many
   uint simds;
 };
 
@@ -36,20 +36,20 @@ struct Place {
 #endif
 
 // The entry point `name` of the kernel function that is the rest of the arguments. One order of parameters for all.
-#define KERNEL(name, Args, ...)                                                                                         \
-  kernel void name(constant Args& args [[buffer(0)]], device uchar* b0 [[buffer(1)]], device uchar* b1 [[buffer(2)]],   \
-                   device uchar* b2 [[buffer(3)]], device uchar* b3 [[buffer(4)]], device uchar* b4 [[buffer(5)]],      \
-                   device uchar* b5 [[buffer(6)]], device uchar* b6 [[buffer(7)]], device uchar* b7 [[buffer(8)]],      \
-                   device uchar* b8 [[buffer(9)]], device uchar* b9 [[buffer(10)]], device uchar* b10 [[buffer(11)]],   \
-                   device uchar* b11 [[buffer(12)]], device uchar* b12 [[buffer(13)]],                                  \
-                   device uchar* b13 [[buffer(14)]], threadgroup uchar* shared SHARED_ARGUMENT,                         \
-                   uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],                \
-                   uint index [[thread_index_in_threadgroup]], uint3 count [[threads_per_threadgroup]],                 \
-                   uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {             \
-    const Buffers buffers = {{b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13}};                             \
-    const Place at = {group, groups, index, count.x, lane, simd, (count.x + 31) / 32};                                  \
-    __VA_ARGS__(args, buffers, shared, at);                                                                             \
-  }                                                                                                                     \
+#define KERNEL(name, Args, ...)                                                                                       \
+  kernel void name(constant Args& args [[buffer(0)]], device uchar* b0 [[buffer(1)]], device uchar* b1 [[buffer(2)]], \
+                   device uchar* b2 [[buffer(3)]], device uchar* b3 [[buffer(4)]], device uchar* b4 [[buffer(5)]],    \
+                   device uchar* b5 [[buffer(6)]], device uchar* b6 [[buffer(7)]], device uchar* b7 [[buffer(8)]],    \
+                   device uchar* b8 [[buffer(9)]], device uchar* b9 [[buffer(10)]], device uchar* b10 [[buffer(11)]], \
+                   device uchar* b11 [[buffer(12)]], device uchar* b12 [[buffer(13)]],                                \
+                   device uchar* b13 [[buffer(14)]], threadgroup uchar* shared SHARED_ARGUMENT,                       \
+                   uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],              \
+                   uint index [[thread_index_in_threadgroup]], uint3 count [[threads_per_threadgroup]],               \
+                   uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {           \
+    const Buffers buffers = {{b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13}};                           \
+    const Place at = {group, groups, index, count.x, lane, simd, (count.x + 31) / 32};                                \
+    __VA_ARGS__(args, buffers, shared, at);                                                                           \
+  }                                                                                                                   \
   REGISTER_KERNEL(name, Args)
 
 // Elements.

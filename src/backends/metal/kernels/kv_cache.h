@@ -7,7 +7,8 @@ struct KvPlace {
   int page;  // -1: it is not there
   int slot;
 };
-static inline KvPlace kv_place(constant View& pages, device uchar* pages_base, constant View& pool, long seq, long position) {
+static inline KvPlace kv_place(constant View& pages, device uchar* pages_base, constant View& pool, long seq,
+                               long position) {
   if (seq < 0 || seq >= pages.dims[0] || position < 0) return {-1, 0};
   const long page_size = pool.dims[1];
   const long nth = position / page_size;

@@ -12,8 +12,9 @@ static void many_rows(constant ProductArgs& args, Buffers buffers, threadgroup u
   const int column = int(at.group.x) * wide;
   if (tile.count == 0 || column >= columns) return;
   threadgroup float* sums = (threadgroup float*)shared;
-  tile_sums<Format, kGateUp>(args.table, tile, args.x, buffers.at[ProductArgs::kX], buffers.at[ProductArgs::kFrom], args.w,
-                             buffers.at[ProductArgs::kW], args.up, buffers.at[ProductArgs::kUp], column, columns, sums, at);
+  tile_sums<Format, kGateUp>(args.table, tile, args.x, buffers.at[ProductArgs::kX], buffers.at[ProductArgs::kFrom],
+                             args.w, buffers.at[ProductArgs::kW], args.up, buffers.at[ProductArgs::kUp], column,
+                             columns, sums, at);
   for (int i = int(at.index); i < tile.count * wide; i += kTileThreads) {
     const int r = i / wide;
     const int c = i % wide;
@@ -45,7 +46,7 @@ static void many_finish(constant FinishArgs& args, Buffers buffers, threadgroup 
   finish_tile(args, buffers, tile, sums, at);
 }
 
-#define MANY_ROWS(format, Format)                                      \
-  KERNEL(many_rows_##format, ProductArgs, many_rows<Format, false>)    \
-  KERNEL(many_gate_up_##format, ProductArgs, many_rows<Format, true>)  \
+#define MANY_ROWS(format, Format)                                     \
+  KERNEL(many_rows_##format, ProductArgs, many_rows<Format, false>)   \
+  KERNEL(many_gate_up_##format, ProductArgs, many_rows<Format, true>) \
   KERNEL(many_finish_##format, FinishArgs, many_finish<Format>)

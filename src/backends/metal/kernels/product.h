@@ -98,9 +98,9 @@ static inline FewSums few_sums(thread const FewOperands& in, int x_type, int w_t
 // The sums of a tile, sums[row * kTileWeights + weight row], in threadgroup memory: they are there for all threads when the
 // function ends. weights 32 .. 63 are up's where there is one.
 template <class Format, bool kGateUp>
-static inline void tile_sums(constant RowTable& table, Tile tile, constant View& x, device uchar* x_base, device uchar* from,
-                             constant View& w, device uchar* w_base, constant View& up, device uchar* up_base, int column,
-                             int columns, threadgroup float* shared, Place at) {
+static inline void tile_sums(constant RowTable& table, Tile tile, constant View& x, device uchar* x_base,
+                             device uchar* from, constant View& w, device uchar* w_base, constant View& up,
+                             device uchar* up_base, int column, int columns, threadgroup float* shared, Place at) {
   const long k = inner_of(w);
   threadgroup float* weights = shared;
   threadgroup float* rows = shared + kTileWeights * kTileDepth;

@@ -49,7 +49,8 @@ static inline RouteRow open_row(constant RouteArgs& args, Buffers buffers, long 
 }
 
 // Marks the groups that stay. A lane looks after its own groups alone: others see the marks after a barrier.
-static inline void choose_groups(constant RouteArgs& args, Buffers buffers, thread const RouteRow& row, long t, uint lane) {
+static inline void choose_groups(constant RouteArgs& args, Buffers buffers, thread const RouteRow& row, long t,
+                                 uint lane) {
   device int* marks = groups_of(args, buffers, t);
   const int per_group = int(args.logits.dims[1]) / args.n_groups;
   for (int g = int(lane); g < args.n_groups; g += kSimdWidth) {
@@ -60,7 +61,8 @@ static inline void choose_groups(constant RouteArgs& args, Buffers buffers, thre
       second = max(second, min(first, key));
       first = max(first, key);
     }
-    if (args.sum_of_two != 0 && second != kLowestOrder) first = order_of(ordered(from_order(first) + from_order(second)));
+    if (args.sum_of_two != 0 && second != kLowestOrder)
+      first = order_of(ordered(from_order(first) + from_order(second)));
     marks[g] = int(first);
   }
   uint last = 0xFFFFFFFFu;
@@ -99,7 +101,8 @@ static inline Scaled raw_weight(int score, float l, float largest) {
 static inline void store_weight(constant RouteArgs& args, Buffers buffers, device float* weights, long s, int expert,
                                 float m, int e) {
   m *= args.scale;
-  if (args.expert_scale.rank != 0) m *= load_float(kF32, buffers.at[RouteArgs::kScale] + args.expert_scale.offset, expert);
+  if (args.expert_scale.rank != 0)
+    m *= load_float(kF32, buffers.at[RouteArgs::kScale] + args.expert_scale.offset, expert);
   weights[s] = ldexp(m, e);
 }
 

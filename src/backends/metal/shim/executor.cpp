@@ -48,18 +48,20 @@ void Executor::run(const ExecutorDispatch& call) {
   const std::int64_t groups = static_cast<std::int64_t>(x) * y * z;
   if (groups == 0) return;
   if (call.threads == 0 || call.threads > kMaxThreads || call.threads % kSimdWidth != 0) {
-    fail(ErrorCode::device_failed, "{}: {} threads in a threadgroup, must be a multiple of {} up to {}", call.kernel->name,
-         call.threads, static_cast<int>(kSimdWidth), kMaxThreads);
+    fail(ErrorCode::device_failed, "{}: {} threads in a threadgroup, must be a multiple of {} up to {}",
+         call.kernel->name, call.threads, static_cast<int>(kSimdWidth), kMaxThreads);
   }
   if (call.shared_bytes > kMaxSharedBytes) {
-    fail(ErrorCode::device_failed, "{}: {} bytes of threadgroup memory, there are {}", call.kernel->name, call.shared_bytes,
-         kMaxSharedBytes);
+    fail(ErrorCode::device_failed, "{}: {} bytes of threadgroup memory, there are {}", call.kernel->name,
+         call.shared_bytes, kMaxSharedBytes);
   }
   DispatchState state{.call = &call, .dispatch = dispatch_, .first_unordered = first_unordered_};
-  state.fences = std::vector<std::atomic<std::uint8_t>>(static_cast<std::size_t>(std::min<std::int64_t>(groups, 1 << 18)));
+  state.fences =
+      std::vector<std::atomic<std::uint8_t>>(static_cast<std::size_t>(std::min<std::int64_t>(groups, 1 << 18)));
   const auto run_one = [&](Worker& worker, std::int64_t g) {
     if (state.failed.load(std::memory_order_relaxed)) return;
-    const std::array<std::uint32_t, 3> group = {static_cast<std::uint32_t>(g % x), static_cast<std::uint32_t>(g / x % y),
+    const std::array<std::uint32_t, 3> group = {static_cast<std::uint32_t>(g % x),
+                                                static_cast<std::uint32_t>(g / x % y),
                                                 static_cast<std::uint32_t>(g / x / y)};
     if (!worker.run_group(state, group, static_cast<std::uint32_t>(g), seed_ + dispatch_)) {
       // The first error stands; others may be its consequence.

@@ -41,7 +41,7 @@ struct ExecutorBinding {
   std::byte* address = nullptr;  // what the kernel gets
   std::byte* begin = nullptr;    // what it may touch
   std::byte* end = nullptr;
-  WriteLog* log = nullptr;       // of the buffer; null: it may be read alone
+  WriteLog* log = nullptr;  // of the buffer; null: it may be read alone
 };
 
 struct ExecutorDispatch {
@@ -74,7 +74,7 @@ class Executor {
  public:
   class Worker;
 
-  static constexpr std::uint32_t kMaxThreads = 1024;        // of a threadgroup, as Metal has it
+  static constexpr std::uint32_t kMaxThreads = 1024;  // of a threadgroup, as Metal has it
   static constexpr std::uint32_t kMaxSharedBytes = 32768;
 
   Executor(int threads, std::uint64_t seed);

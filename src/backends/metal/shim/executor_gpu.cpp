@@ -48,9 +48,7 @@ class ExecutorBuffer final : public Buffer {
 class ExecutorGpu final : public Gpu {
  public:
   explicit ExecutorGpu(const ExecutorOptions& options)
-      : options_(options),
-        executor_(options.threads > 0 ? options.threads : default_threads(),
-                  options.seed) {}
+      : options_(options), executor_(options.threads > 0 ? options.threads : default_threads(), options.seed) {}
 
   std::string_view name() const override { return "the executor: kernels on this CPU, for tests"; }
   std::shared_ptr<Buffer> allocate(std::int64_t bytes) override { return ExecutorBuffer::make(bytes); }

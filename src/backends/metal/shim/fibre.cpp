@@ -114,7 +114,8 @@ void Fibre::resume(Fibre& from) {
 namespace conclave::metal {
 
 FibreStacks::FibreStacks(std::size_t count) : count_(count) {
-  void* made = mmap(nullptr, count * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* made =
+      mmap(nullptr, count * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) fail(ErrorCode::out_of_memory, "no memory for the stacks of {} threads", count);
   base_ = static_cast<std::byte*>(made);
 }

@@ -75,8 +75,8 @@ void Executor::Worker::touch_shared(std::uintptr_t at, std::size_t bytes, bool w
     const bool read_now = last_read.group == group_serial_ && last_read.epoch == epoch_;
     if (writes) {
       if (read_now && (last_read.several || last_read.by != self) && !ordered(last_read)) {
-        give_up(fmt::format("a race at byte {} of threadgroup memory: thread {} has read it, and no barrier since", 2 * i,
-                            last_read.by));
+        give_up(fmt::format("a race at byte {} of threadgroup memory: thread {} has read it, and no barrier since",
+                            2 * i, last_read.by));
       }
       last_write = now;
     } else {
@@ -180,7 +180,8 @@ std::uint32_t Executor::Worker::atomic(int what, void* object, std::uint32_t ope
     };
     if (before.dispatch == masked.dispatch && before.group != masked.group &&
         !(fenced(before.group, 1) && fenced(masked.group, 2))) {
-      give_up(fmt::format("loads what threadgroup {} stored, without a fence on both sides, line {}", before.group, line));
+      give_up(
+          fmt::format("loads what threadgroup {} stored, without a fence on both sides, line {}", before.group, line));
     }
     return __atomic_load_n(value, __ATOMIC_RELAXED);
   }
@@ -221,13 +222,25 @@ struct Callbacks : Executor {
 }  // namespace
 
 extern "C" {
-#define CONCLAVE_TSAN_ACCESS(bytes)                                                                  \
-  void __tsan_read##bytes(void* at) { Callbacks::touch(at, bytes, false); }                          \
-  void __tsan_write##bytes(void* at) { Callbacks::touch(at, bytes, true); }                          \
-  void __tsan_unaligned_read##bytes(void* at) { Callbacks::touch(at, bytes, false); }                \
-  void __tsan_unaligned_write##bytes(void* at) { Callbacks::touch(at, bytes, true); }                \
-  void __tsan_read_write##bytes(void* at) { Callbacks::touch(at, bytes, true); }                     \
-  void __tsan_unaligned_read_write##bytes(void* at) { Callbacks::touch(at, bytes, true); }
+#define CONCLAVE_TSAN_ACCESS(bytes)                   \
+  void __tsan_read##bytes(void* at) {                 \
+    Callbacks::touch(at, bytes, false);               \
+  }                                                   \
+  void __tsan_write##bytes(void* at) {                \
+    Callbacks::touch(at, bytes, true);                \
+  }                                                   \
+  void __tsan_unaligned_read##bytes(void* at) {       \
+    Callbacks::touch(at, bytes, false);               \
+  }                                                   \
+  void __tsan_unaligned_write##bytes(void* at) {      \
+    Callbacks::touch(at, bytes, true);                \
+  }                                                   \
+  void __tsan_read_write##bytes(void* at) {           \
+    Callbacks::touch(at, bytes, true);                \
+  }                                                   \
+  void __tsan_unaligned_read_write##bytes(void* at) { \
+    Callbacks::touch(at, bytes, true);                \
+  }
 CONCLAVE_TSAN_ACCESS(1)
 CONCLAVE_TSAN_ACCESS(2)
 CONCLAVE_TSAN_ACCESS(4)

@@ -5,8 +5,21 @@
 
 extern "C" {
 enum ShimCollective {
-  kShimSumFloat, kShimMaxFloat, kShimMinFloat, kShimSumInt, kShimMaxUint, kShimMinUint, kShimOr, kShimAnd,
-  kShimPrefixInt, kShimShuffle, kShimShuffleXor, kShimShuffleDown, kShimShuffleUp, kShimMatrix, kShimBarrier,
+  kShimSumFloat,
+  kShimMaxFloat,
+  kShimMinFloat,
+  kShimSumInt,
+  kShimMaxUint,
+  kShimMinUint,
+  kShimOr,
+  kShimAnd,
+  kShimPrefixInt,
+  kShimShuffle,
+  kShimShuffleXor,
+  kShimShuffleDown,
+  kShimShuffleUp,
+  kShimMatrix,
+  kShimBarrier,
 };
 }
 

@@ -165,7 +165,8 @@ void Executor::Worker::finish_collective(std::uint32_t simd) {
     for (std::uint32_t i = 0; i < kSimdWidth; ++i) lanes[i].result = in[0];
   };
   const auto fold_floats = [&](auto&& join) {
-    fold([&](std::uint32_t a, std::uint32_t b) { return std::bit_cast<std::uint32_t>(join(as_float(a), as_float(b))); });
+    fold(
+        [&](std::uint32_t a, std::uint32_t b) { return std::bit_cast<std::uint32_t>(join(as_float(a), as_float(b))); });
   };
   const auto take = [&](auto&& source) {
     for (std::uint32_t i = 0; i < kSimdWidth; ++i) {
@@ -297,8 +298,8 @@ void Executor::Worker::explain_standstill() {
 
 std::string Executor::Worker::where(std::uint32_t index) const {
   const std::string fault = state_->call->kernel->fault;
-  return fmt::format("{}{}{}, threadgroup ({}, {}, {}), thread {}", state_->call->kernel->name, fault.empty() ? "" : " ",
-                     fault, place_.group[0], place_.group[1], place_.group[2], index);
+  return fmt::format("{}{}{}, threadgroup ({}, {}, {}), thread {}", state_->call->kernel->name,
+                     fault.empty() ? "" : " ", fault, place_.group[0], place_.group[1], place_.group[2], index);
 }
 
 // Ends the threadgroup: its fibres are left as they are.

@@ -25,7 +25,8 @@ class Executor::Worker {
   Worker();
 
   // Runs one threadgroup. False where it failed; error() says why.
-  bool run_group(DispatchState& state, std::array<std::uint32_t, 3> group, std::uint32_t flat_group, std::uint64_t seed);
+  bool run_group(DispatchState& state, std::array<std::uint32_t, 3> group, std::uint32_t flat_group,
+                 std::uint64_t seed);
   const std::string& error() const { return error_; }
 
   // Called on fibres.
@@ -65,7 +66,7 @@ class Executor::Worker {
     std::uint32_t epoch = 0;
     std::uint32_t simd_epoch = 0;
     std::uint16_t by = 0;
-    bool several = false;       // readers: several of one simdgroup
+    bool several = false;        // readers: several of one simdgroup
     bool several_simds = false;  // of several
   };
 
@@ -90,7 +91,7 @@ class Executor::Worker {
   std::uint32_t ended_ = 0;
   std::uint32_t at_barrier_ = 0;
   int barrier_flags_ = 0;
-  std::array<std::uint32_t, 32> arrived_{};     // of each simdgroup
+  std::array<std::uint32_t, 32> arrived_{};  // of each simdgroup
   std::array<std::uint32_t, 32> simd_epoch_{};
   std::uint32_t epoch_ = 0;         // of threadgroup memory
   std::uint32_t device_epoch_ = 0;  // of device memory
