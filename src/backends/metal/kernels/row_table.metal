@@ -100,8 +100,8 @@ static void row_table(constant TableArgs& args, Buffers buffers, threadgroup uch
   threadgroup_barrier(mem_flags::mem_device);
   int slots = 0;
   int n_tiles = 0;
-  const long columns = args.grid.rank == 0 ? long(args.columns)
-                                           : min(long(args.columns), grid_reach(args, buffers, 1, args.nr0));
+  const long columns =
+      args.grid.rank == 0 ? long(args.columns) : min(long(args.columns), grid_reach(args, buffers, 1, args.nr0));
   for (int base = 0; base < args.n_lists; base += int(at.count)) {
     const int l = base + int(at.index);
     const int count = l < args.n_lists ? counts[l] : 0;
