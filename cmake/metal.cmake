@@ -29,6 +29,7 @@ endif()
 if(NOT CONCLAVE_METAL STREQUAL "OFF")
   set(CONCLAVE_METAL ON)
 endif()
+set(CONCLAVE_METAL_BUILT ${CONCLAVE_METAL} CACHE INTERNAL "whether the Metal backend is part of this build")
 
 # conclave_metal_object(OBJECT SOURCE OPTION FAULT): an object of kernels, and the check of their address spaces.
 set(metal_flags -x c++ -std=c++14 -ffp-contract=off -fno-math-errno -fsigned-char -fno-exceptions -fno-rtti -Wall -Wextra -Werror
