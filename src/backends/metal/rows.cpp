@@ -105,44 +105,4 @@ MetalOp make_metal_op(const Rope& op, const Target&) {
   return made;
 }
 
-MetalOp make_metal_op(const KvWrite& op, const Target&) {
-  Launch<KvWriteArgs> launch("kv_write_tokens");
-  KvWriteArgs& args = launch.args;
-  args.k = launch.in(KvWriteArgs::kK, op.k);
-  args.v = launch.in(KvWriteArgs::kV, op.v);
-  args.seqs = launch.in(KvWriteArgs::kSeqs, op.seqs);
-  args.positions = launch.in(KvWriteArgs::kPositions, op.positions);
-  args.live = launch.in(KvWriteArgs::kLive, op.live);
-  args.k_pool = launch.out(KvWriteArgs::kKPool, op.kv.k);
-  args.v_pool = launch.out(KvWriteArgs::kVPool, op.kv.v);
-  args.pages = launch.in(KvWriteArgs::kPages, op.kv.pages);
-  return one(launch.over({groups_of(op.k.dim(0))}, row_threads(op.k.dim(1) * op.k.dim(2) / 2), kReduceBytes));
-}
-
-MetalOp make_metal_op(const Attention& op, const Target& target) {
-  const std::int64_t d_k = op.q.dim(2);
-  const std::int64_t d_v = op.out.dim(2);
-  const auto shared_bytes = [&](std::int64_t simds) { return (d_k + simds * (d_v + 2)) * 4; };
-  std::int64_t simds = 8;
-  while (simds > 1 && shared_bytes(simds) > target.max_shared_bytes) simds /= 2;
-  if (shared_bytes(simds) > target.max_shared_bytes) {
-    fail(ErrorCode::unsupported, "heads of {} and {} elements do not fit into {} bytes of threadgroup memory", d_k, d_v,
-         target.max_shared_bytes);
-  }
-  Launch<AttentionArgs> launch("attention_heads");
-  AttentionArgs& args = launch.args;
-  args.q = launch.in(AttentionArgs::kQ, op.q);
-  args.k_pool = launch.in(AttentionArgs::kKPool, op.kv.k);
-  args.v_pool = launch.in(AttentionArgs::kVPool, op.kv.v);
-  args.pages = launch.in(AttentionArgs::kPages, op.kv.pages);
-  args.lengths = launch.in(AttentionArgs::kLengths, op.lengths);
-  args.seqs = launch.in(AttentionArgs::kSeqs, op.seqs);
-  args.positions = launch.in(AttentionArgs::kPositions, op.positions);
-  args.live = launch.in(AttentionArgs::kLive, op.live);
-  args.out = launch.out(AttentionArgs::kOut, op.out);
-  args.scale = op.scale;
-  return one(launch.over({groups_of(op.q.dim(0) * op.q.dim(1))}, static_cast<std::uint32_t>(simds * kSimdWidth),
-                         shared_bytes(simds)));
-}
-
 }  // namespace conclave::metal

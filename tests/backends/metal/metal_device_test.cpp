@@ -35,7 +35,7 @@ TEST(MetalDevice, PassesEveryCase) {
 TEST(MetalDevice, EveryProductPassesWithEitherKindOfKernel) {
   for (const Products products : {Products::few_rows, Products::many_rows}) {
     MetalDevice device = device_with({.threads = 2, .seed = 7}, products);
-    for (const char* op : {"matmul", "moe_matmul", "moe_gate_up", "moe_down", "moe_shared_expert", "moe_ffn"}) {
+    for (const char* op : {"matmul", "moe_matmul", "moe_gate_up", "moe_down", "moe_shared_expert", "moe_ffn", "attention"}) {
       expect_every_case(device, {.seed = 3, .op = op, .arithmetic = kFloatArithmetic});
     }
   }

@@ -39,6 +39,10 @@ enum : int {
   kTileDepth = 32,
   kTileThreads = 128,
   kTileSharedBytes = (64 + 32) * 32 * 4,
+  kAttentionRows = 32,     // of attention_tiles: rows (a token's head each), positions and slice of a tile
+  kAttentionValues = 128,  // the widest value that it takes
+  kAttentionThreads = 128,
+  kAttentionSharedBytes = (3 * 32 * 32 + 32 * 128 + 6 * 32 + 32) * 4,
 };
 
 // A tensor: bytes from the bound address, dimensions outermost first, strides in bytes. rank 0: it was not given.
@@ -107,7 +111,7 @@ struct AttentionArgs {
   enum { kQ, kKPool, kVPool, kPages, kLengths, kSeqs, kPositions, kLive, kOut };
   View q, k_pool, v_pool, pages, lengths, seqs, positions, live, out;
   float scale;
-  int reserved;
+  int tile_tokens;  // of attention_tiles: tokens of a threadgroup
 };
 
 // moe_route. Scores are numbered as conclave::Score.

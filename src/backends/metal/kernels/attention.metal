@@ -2,12 +2,7 @@
 // running maximum, sum and output of its own, and the first one merges them in order.
 //
 // Threadgroup memory, f32: q [d_k], then for each simdgroup its output [d_v], its maximum and its sum.
-#include "backends/metal/kernels/decode.h"
-#include "backends/metal/kernels/kv_cache.h"
-
-static inline float cached(int type, const device uchar* row, long i) {
-  return type == kQ8_0 ? q8_0_weight(row + i / 32 * 34, int(i % 32)) : load_float(type, row, i);
-}
+#include "backends/metal/kernels/attention.h"
 
 // scale * (q . k), with q in threadgroup memory.
 static inline float score_of(constant AttentionArgs& args, threadgroup const float* q, const device uchar* k) {
@@ -34,12 +29,7 @@ static void attention(constant AttentionArgs& args, Buffers buffers, threadgroup
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   const int seq = int_at(args.seqs, buffers.at[AttentionArgs::kSeqs], t);
-  long end = 0;
-  if (seq >= 0 && seq < args.lengths.dims[0]) {
-    const long own = int_at(args.positions, buffers.at[AttentionArgs::kPositions], t);
-    end = min(own + 1, long(int_at(args.lengths, buffers.at[AttentionArgs::kLengths], seq)));
-    end = min(end, args.pages.dims[1] * args.k_pool.dims[1]);
-  }
+  const long end = visible_end(args, buffers, t);
   float largest = -INFINITY;
   float sum = 0.0f;
   for (long base = long(at.simd) * kSimdWidth; base < end; base += long(at.simds) * kSimdWidth) {
