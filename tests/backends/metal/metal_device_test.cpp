@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+
 #include "backends/cpu/cpu_device.h"
 #include "backends/metal/shim/executor_gpu.h"
 #include "base/error.h"
@@ -35,7 +38,8 @@ TEST(MetalDevice, PassesEveryCase) {
 TEST(MetalDevice, EveryProductPassesWithEitherKindOfKernel) {
   for (const Products products : {Products::few_rows, Products::many_rows}) {
     MetalDevice device = device_with({.threads = 2, .seed = 7}, products);
-    for (const char* op : {"matmul", "moe_matmul", "moe_gate_up", "moe_down", "moe_shared_expert", "moe_ffn", "attention"}) {
+    for (const char* op :
+         {"matmul", "moe_matmul", "moe_gate_up", "moe_down", "moe_shared_expert", "moe_ffn", "attention"}) {
       expect_every_case(device, {.seed = 3, .op = op, .arithmetic = kFloatArithmetic});
     }
   }
@@ -98,6 +102,41 @@ TEST(MetalDevice, ALayerIsThreeDispatchesInDecodeAndFourInPrefill) {
   EXPECT_EQ(dispatches(Layer{}.make(65).op), 4);
   EXPECT_EQ(dispatches(Layer{}.make(1).op, false), 4);
   EXPECT_EQ(dispatches(Layer{}.make(65).op, false), 5);
+}
+
+// A token does not see what comes after it, whatever that is.
+TEST(MetalDevice, NoTokenOfAPrefillNoticesALaterOne) {
+  constexpr std::int64_t kTokens = 40;
+  const auto attend = [](float last_value) {
+    CaseBuilder b(5, Layout::dense);
+    std::vector<float> values(kTokens * 2 * 64);
+    for (float& v : values) v = static_cast<float>(b.rng.normal());
+    for (std::size_t i = values.size() - 128; i < values.size(); ++i) values[i] = last_value;
+    std::vector<std::int32_t> positions(kTokens);
+    for (std::int64_t t = 0; t < kTokens; ++t) positions[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t);
+    const Attention op{.q = b.values(DType::f32, {kTokens, 8, 64}),
+                       .kv = {.k = b.floats(DType::f32, {1, kTokens, 2, 64}, values),
+                              .v = b.floats(DType::f32, {1, kTokens, 2, 64}, values),
+                              .pages = b.ints(DType::i32, {1, 1}, {0})},
+                       .lengths = b.ints(DType::i32, {1}, {kTokens}),
+                       .seqs = b.ints(DType::i32, {kTokens}, std::vector<std::int32_t>(kTokens, 0)),
+                       .positions = b.ints(DType::i32, {kTokens}, positions),
+                       .scale = 0.125F,
+                       .out = b.output(DType::f32, {kTokens, 8, 64})};
+    MetalDevice device = device_with({.threads = 2});
+    EXPECT_EQ(device.select(op).plan, "metal attention_tiles");
+    const Outcome outcome = execute(b.finish("prefill", op), device);
+    EXPECT_EQ(outcome.fault, "");
+    return outcome.outputs.at("out");
+  };
+  const std::vector<std::uint32_t> want = attend(1.0F);
+  for (const float strange : {NAN, INFINITY}) {
+    const std::vector<std::uint32_t> got = attend(strange);
+    // Rounding may differ where values are added up row by row: numbers, within a few units.
+    for (std::size_t i = 0; i < (kTokens - 1) * 8 * 64; ++i) {
+      ASSERT_NEAR(std::bit_cast<float>(got[i]), std::bit_cast<float>(want[i]), 1e-5F) << i;
+    }
+  }
 }
 
 TEST(MetalDevice, ChoosesTheExpertsOfTheCpu) {

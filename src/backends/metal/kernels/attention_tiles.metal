@@ -17,10 +17,10 @@ struct AttentionTile {
   threadgroup float* largest;  // [32 rows]
   threadgroup float* sum;
   threadgroup float* rescale;
-  threadgroup int* end;        // [32 rows]: what the row sees ends here
-  threadgroup int* page;       // [32 positions]
+  threadgroup int* end;   // [32 rows]: what the row sees ends here
+  threadgroup int* page;  // [32 positions]
   threadgroup int* slot;
-  threadgroup float* reduce;   // [32]
+  threadgroup float* reduce;  // [32]
 };
 
 static inline AttentionTile attention_tile(threadgroup uchar* shared) {
@@ -43,7 +43,7 @@ static inline AttentionTile attention_tile(threadgroup uchar* shared) {
 struct AttentionRun {
   long token;  // the first
   int rows;
-  int heads;   // of a token
+  int heads;  // of a token
   long kv_head;
   int seq;
 };
