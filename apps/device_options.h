@@ -11,7 +11,7 @@ namespace conclave {
 inline void add_device_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--device,--backend", options.device,
-                  "cpu, cuda, cuda:N, metal, ref, or auto (the default): a GPU that has room, else the CPU")
+                  "cpu, cuda, cuda:N, metal (without an Apple GPU: on the CPU, for tests), ref, or auto (the default): a GPU that has room, else the CPU")
       ->type_name("NAME");
   command.add_option("-t,--threads", options.threads, "of the cpu device (the physical cores)")
       ->check(CLI::NonNegativeNumber)
