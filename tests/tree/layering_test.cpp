@@ -30,7 +30,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"text", {"base"}},
     {"sample", {"base", "tensor", "conclave"}},
     {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
-    {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "backends/cuda", "backends/metal", "conclave"}},
+    {"api",
+     {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "backends/cuda", "backends/metal",
+      "conclave"}},
     {"terminal", {"base"}},
     {"report", {"base", "terminal"}},
     {"convert", {"base", "tensor", "quant", "gguf", "model"}},
@@ -70,7 +72,8 @@ TEST(Layering, EveryIncludeIsAnArrowOfTheTable) {
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     const std::string extension = entry.path().extension().string();
     if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh" &&
-        extension != ".metal" && extension != ".mm") continue;
+        extension != ".metal" && extension != ".mm")
+      continue;
     ++files;
     const std::string folder = folder_of(fs::relative(entry.path().parent_path(), kRoot / "src"));
     std::ifstream file(entry.path());

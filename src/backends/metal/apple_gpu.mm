@@ -95,7 +95,7 @@ class AppleGpu final : public Gpu {
       [encoder setComputePipelineState:(__bridge id<MTLComputePipelineState>)kernel.pipeline];
       [encoder setBytes:kernel.args.data() length:kernel.args.size() atIndex:0];
       for (std::size_t i = 0; i < kMaxBuffers; ++i) bind(encoder, kernel.bindings[i], i + 1);
-      if (kernel.shared_bytes > 0) [encoder setThreadgroupMemoryLength:kernel.shared_bytes atIndex:0];
+      [encoder setThreadgroupMemoryLength:std::max(kernel.shared_bytes, 16U) atIndex:0];  // every kernel has some
       const MTLSize threads = MTLSizeMake(kernel.threads, 1, 1);
       if (kernel.indirect) {
         [encoder dispatchThreadgroupsWithIndirectBuffer:metal_buffer(*kernel.indirect->buffer)

@@ -40,7 +40,7 @@ TEST(MetalDevice, EveryProductPassesWithEitherKindOfKernel) {
     MetalDevice device = device_with({.threads = 2, .seed = 7}, products);
     for (const char* op :
          {"matmul", "moe_matmul", "moe_gate_up", "moe_down", "moe_shared_expert", "moe_ffn", "attention"}) {
-      expect_every_case(device, {.seed = 3, .op = op, .arithmetic = kFloatArithmetic});
+      expect_every_case(device, {.seed = 3, .random = 5, .op = op, .arithmetic = kFloatArithmetic});
     }
   }
 }
@@ -48,7 +48,7 @@ TEST(MetalDevice, EveryProductPassesWithEitherKindOfKernel) {
 TEST(MetalDevice, TheLayerPassesWithoutADeviceFence) {
   for (const Products products : {Products::few_rows, Products::many_rows}) {
     MetalDevice device = device_with({.threads = 2, .has_device_fence = false}, products);
-    expect_every_case(device, {.op = "moe_ffn", .arithmetic = kFloatArithmetic});
+    expect_every_case(device, {.random = 5, .op = "moe_ffn", .arithmetic = kFloatArithmetic});
   }
 }
 

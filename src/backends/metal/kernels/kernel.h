@@ -81,11 +81,11 @@ static inline void store_float(int type, device uchar* row, long i, float x) {
 // The address of innermost row r, counted in index order.
 static inline device uchar* flat_row(constant View& v, device uchar* base, long r) {
   device uchar* at = base + v.offset;
-  for (int i = v.rank - 2; i >= 0; --i) {
+  for (int i = v.rank - 2; i > 0; --i) {  // most have rank 2: no division
     at += r % v.dims[i] * v.strides[i];
     r /= v.dims[i];
   }
-  return at;
+  return v.rank < 2 ? at : at + r * v.strides[0];
 }
 // Row i of a tensor of rank 2, element i of rank 1.
 static inline device uchar* row_at(constant View& v, device uchar* base, long i) {
