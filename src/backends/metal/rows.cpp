@@ -23,7 +23,7 @@ MetalOp make_metal_op(const Add& op, const Target&) {
   args.live = launch.in(AddArgs::kLive, op.live);
   args.out = launch.out(AddArgs::kOut, op.out);
   args.a = args.in_place == 1 ? args.out : launch.in(AddArgs::kA, op.a);
-  args.b = args.in_place == 2 ? args.out : op.b == op.a ? launch.in(AddArgs::kB, op.b) : launch.in(AddArgs::kB, op.b);
+  args.b = args.in_place == 2 ? args.out : launch.in(AddArgs::kB, op.b);
   return one(launch.over({groups_of(op.out.dim(0))}, row_threads(op.out.inner())));
 }
 

@@ -7,9 +7,11 @@
 #include "base/thread_pool.h"
 
 // The section that kernels are gathered in; the linker names its ends. They come along because the number is asked for.
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names
 extern "C" const int conclave_metal_kernels;
 extern "C" const ShimKernel __start_conclave_metal[];
 extern "C" const ShimKernel __stop_conclave_metal[];
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace conclave::metal {
 
@@ -44,8 +46,9 @@ void Executor::barrier() {
 
 void Executor::run(const ExecutorDispatch& call) {
   ++dispatch_;
-  const auto [x, y, z] = call.groups;
-  const std::int64_t groups = static_cast<std::int64_t>(x) * y * z;
+  const std::int64_t x = call.groups[0];
+  const std::int64_t y = call.groups[1];
+  const std::int64_t groups = x * y * call.groups[2];
   if (groups == 0) return;
   if (call.threads == 0 || call.threads > kMaxThreads || call.threads % kSimdWidth != 0) {
     fail(ErrorCode::device_failed, "{}: {} threads in a threadgroup, must be a multiple of {} up to {}",

@@ -124,7 +124,7 @@ std::unique_ptr<Gpu> make_gpu() {
 
 std::string gpu_absence() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) {
+  if (!detect_cpu_features().avx2) {
     return "no Metal device: the executor needs a CPU with AVX2, FMA and F16C";
   }
 #endif

@@ -221,6 +221,7 @@ struct Callbacks : Executor {
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names that clang calls
 extern "C" {
 #define CONCLAVE_TSAN_ACCESS(bytes)                   \
   void __tsan_read##bytes(void* at) {                 \
@@ -262,6 +263,8 @@ void* __tsan_memmove(void* to, const void* from, std::size_t bytes) {
   Callbacks::touch(to, bytes, true);
   return std::memmove(to, from, bytes);
 }
+
+// NOLINTEND(bugprone-reserved-identifier)
 
 std::uint32_t conclave_shim_collective(ShimCollective what, std::uint32_t bits, std::uint32_t argument, int line) {
   return Callbacks::worker().collective(what, bits, argument, line);

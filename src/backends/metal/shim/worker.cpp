@@ -55,7 +55,7 @@ bool Executor::Worker::run_group(DispatchState& state, std::array<std::uint32_t,
     lanes_[i].waits = Waits::no;
     lanes_[i].fibre.prepare(stacks_.at(i), FibreStacks::kBytes, &Worker::start, this);
   }
-  const std::uint32_t simds = call.threads / kSimdWidth;
+  const std::uint32_t simds = std::max<std::uint32_t>(call.threads / kSimdWidth, 1);
   const auto first = static_cast<std::uint32_t>(random_ >> 40) % simds;
   for (std::uint32_t s = 0; s < simds; ++s) wake((first + s) % simds * kSimdWidth, kSimdWidth);
   running_worker = this;
