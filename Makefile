@@ -10,7 +10,7 @@
 # All of them install missing Debian packages where they may, and say which command to run where they may not.
 
 BUILD_PACKAGES := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev
-TEST_PACKAGES  := $(BUILD_PACKAGES) clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14 python3 python3-numpy \
+TEST_PACKAGES  := $(BUILD_PACKAGES) clang-14 clang-16 libclang-rt-14-dev clang-format-14 clang-tidy-14 python3 python3-numpy \
                   g++-12-aarch64-linux-gnu qemu-user
 
 .PHONY: demo test bench build format format-check tidy goldens clean

@@ -15,6 +15,9 @@
 #include "bench/gpu/gpu_bench.h"
 #endif
 #include "bench/kernels/kernel_bench.h"
+#ifdef CONCLAVE_HAS_METAL
+#include "bench/metal/metal_plan.h"
+#endif
 #include "bench/model/model_bench.h"
 #include "kv_type.h"
 #include "token_list.h"
@@ -29,7 +32,8 @@ constexpr const char* kFooter =
     "that reading takes at the least: the weights outside the experts, the experts that the tokens were routed to,\n"
     "keys and values, over the speed at which the file's mapping can be read, measured in turns with the work.\n"
     "%int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything is timed,\n"
-    "tokens alone, in a batch and all at once must give the same bits; logits that differ later are an error.\n\n"
+    "tokens alone, in a batch and all at once must give the same bits (on metal, logits within 1% of their length);\n"
+    "logits that differ later are an error.\n\n"
     "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b,\n"
     "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"
     "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
@@ -40,7 +44,8 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
     "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512\n"
-    "  conclave bench --kernels --device cuda";
+    "  conclave bench --kernels --device cuda\n"
+    "  conclave bench --plan --device metal --tokens 1,512";
 
 struct BenchArguments {
   bench::BenchOptions options;
@@ -49,6 +54,7 @@ struct BenchArguments {
   bench::ModelBenchOptions model;
   std::string model_path;
   bool stages = false;
+  bool plan = false;
 };
 
 std::string variable(const char* name, const char* otherwise) {
@@ -68,6 +74,21 @@ bench::BenchOutput program_output() {
   return {.print = [](std::string_view text) { print(text); }, .progress = show_progress};
 }
 
+#if defined(CONCLAVE_HAS_CUDA) || defined(CONCLAVE_HAS_METAL)
+// What --tokens names.
+std::vector<std::int64_t> counted_tokens(const BenchArguments& arguments) {
+  std::vector<std::int64_t> tokens;
+  for (const std::string& text : bench::split_lists(arguments.options.rows.tokens)) {
+    const auto count = parse_token_list(text);
+    if (!count || count->size() != 1 || count->front() < 1) {
+      fail(ErrorCode::invalid_argument, "'{}' is not a number of tokens", text);
+    }
+    tokens.push_back(count->front());
+  }
+  return tokens;
+}
+#endif
+
 #ifdef CONCLAVE_HAS_CUDA
 int run_gpu(const BenchArguments& arguments) {
   const std::unique_ptr<Device> device = make_device(arguments.device, arguments.options.threads);
@@ -75,19 +96,31 @@ int run_gpu(const BenchArguments& arguments) {
   options.models = bench::split_lists(arguments.options.rows.models);
   options.stages = arguments.stages;
   if (const auto skews = bench::split_lists(arguments.options.rows.skews); !skews.empty()) options.skews = skews;
-  if (const auto tokens = bench::split_lists(arguments.options.rows.tokens); !tokens.empty()) {
-    options.tokens.clear();
-    for (const std::string& text : tokens) {
-      const auto count = parse_token_list(text);
-      if (!count || count->size() != 1 || count->front() < 1) {
-        fail(ErrorCode::invalid_argument, "'{}' is not a number of tokens", text);
-      }
-      options.tokens.push_back(count->front());
-    }
-  }
+  if (const auto tokens = counted_tokens(arguments); !tokens.empty()) options.tokens = tokens;
   return bench::run_gpu_bench(dynamic_cast<CudaDevice&>(*device), options, program_output());
 }
 #endif
+
+// What would be launched; nothing is.
+int run_plan([[maybe_unused]] const BenchArguments& arguments) {
+  if (arguments.device != "metal") {
+    fail(ErrorCode::invalid_argument, "--plan: there is a plan of the metal device alone: --device metal");
+  }
+#ifdef CONCLAVE_HAS_METAL
+  bench::MetalPlanOptions options{.json = arguments.options.json};
+  options.models = bench::split_lists(arguments.options.rows.models);
+  if (const auto tokens = counted_tokens(arguments); !tokens.empty()) options.tokens = tokens;
+  if (const auto formats = bench::split_lists(arguments.options.rows.formats); !formats.empty()) {
+    const auto type = dtype_from_name(formats.front());
+    if (!type || is_integer(*type))
+      fail(ErrorCode::invalid_argument, "--format: '{}' is not a weight type", formats.front());
+    options.gate_up = options.down = *type;
+  }
+  return bench::run_metal_plan(options, program_output());
+#else
+  fail(ErrorCode::unsupported, "{}", metal_absence_here());
+#endif
+}
 
 int run_kernels(BenchArguments arguments) {
 #ifdef CONCLAVE_HAS_CUDA
@@ -118,6 +151,7 @@ int run_model(BenchArguments arguments) {
 
 int run(const BenchArguments& arguments) {
   try {
+    if (arguments.plan) return run_plan(arguments);
     return arguments.model_path.empty() ? run_kernels(arguments) : run_model(arguments);
   } catch (...) {
     show_progress("");
@@ -179,6 +213,8 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
         command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
         command.add_flag("--stages", arguments.stages, "on a GPU: the ops that moe_ffn stands for, too"),
+        command.add_flag("--plan", arguments.plan,
+                         "with --device metal: what the MoE layer would launch, and its bytes; nothing is run"),
         command.add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour"),
         command.add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)"),
         command.add_option("--memory", arguments.memory_gib, "GiB of weights at most (4)")
@@ -197,15 +233,15 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_kernel_options(*command, *arguments, model);
   command->add_option(
       "--device,--backend", arguments->device,
-      "cpu, cuda or cuda:N; with -m also ref and auto, the default (a GPU that has room, else the CPU)");
+      "cpu, cuda or cuda:N; with -m also metal, ref and auto, the default (a GPU that has room, else the CPU)");
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
       ->check(CLI::Range(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");
   command->footer(kFooter);
   command->callback([arguments, &chosen] {
     const bench::BenchOptions& asked = arguments->options;
-    if (arguments->model_path.empty() && !asked.kernels && !asked.targets)
-      throw CLI::RequiredError("-m FILE, --kernels or --targets");
+    if (arguments->model_path.empty() && !asked.kernels && !asked.targets && !arguments->plan)
+      throw CLI::RequiredError("-m FILE, --kernels, --targets or --plan");
     chosen = [arguments] { return run(*arguments); };
   });
 }

@@ -10,8 +10,10 @@ namespace conclave {
 // `options` must outlive the parsing.
 inline void add_device_options(CLI::App& command, ModelOptions& options) {
   command
-      .add_option("--device,--backend", options.device,
-                  "cpu, cuda, cuda:N, ref, or auto (the default): a GPU that has room, else the CPU")
+      .add_option(
+          "--device,--backend", options.device,
+          "cpu, cuda, cuda:N, metal (without an Apple GPU: on the CPU, for tests), ref, or auto (the default): a GPU "
+          "that has room, else the CPU")
       ->type_name("NAME");
   command.add_option("-t,--threads", options.threads, "of the cpu device (the physical cores)")
       ->check(CLI::NonNegativeNumber)

@@ -50,8 +50,8 @@ struct Subject {
   std::string kernels;  // the row of the kernel table, where a backend has several
 };
 
-// The backends of this machine. The reference computes in f64, every other one in f32 with int8 activations, and the GPUs
-// attention on tensor cores.
+// The backends of this machine. The reference computes in f64, metal in f32, every other one in f32 with int8 activations,
+// and the GPUs of cuda attention on tensor cores.
 std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
   std::vector<Subject> subjects;
   const auto add_cpu = [&] {
@@ -66,8 +66,11 @@ std::vector<Subject> subjects_for(const SelftestArguments& arguments) {
       add_cpu();
     } else {
       auto device = make_device(name, arguments.threads);
-      const bool is_reference = device->name() == "ref";
-      subjects.push_back({std::move(device), is_reference ? test::kReferenceArithmetic : test::kCudaArithmetic, ""});
+      const test::Arithmetic arithmetic = device->name() == "ref"     ? test::kReferenceArithmetic
+                                          : device->name() == "metal" ? test::kFloatArithmetic
+                                                                      : test::kCudaArithmetic;
+      const std::string kernels = device->name() == "metal" && !metal_is_hardware() ? "executor" : "";
+      subjects.push_back({std::move(device), arithmetic, kernels});
     }
   }
   return subjects;
@@ -140,6 +143,8 @@ int selftest(SelftestArguments arguments) {
   if (!arguments.json) {
     const std::string absence = cuda_absence_here();
     if (arguments.device == "all" && !absence.empty()) print(fmt::format("\ncuda: not tested: {}\n", absence));
+    const std::string metal = metal_absence_here();
+    if (arguments.device == "all" && !metal.empty()) print(fmt::format("\nmetal: not tested: {}\n", metal));
     print(fmt::format("\n{} cases, {} failed\n", cases, failed));
   }
   return failed == 0 ? 0 : 1;
@@ -150,7 +155,8 @@ int selftest(SelftestArguments arguments) {
 void add_selftest(CLI::App& app, Command& chosen) {
   auto arguments = std::make_shared<SelftestArguments>();
   CLI::App* command = app.add_subcommand("selftest", "check every op of every backend on this machine");
-  command->add_option("--device,--backend", arguments->device, "ref, cpu, cuda, cuda:N, auto, or all (the default)");
+  command->add_option("--device,--backend", arguments->device,
+                      "ref, cpu, cuda, cuda:N, metal, auto, or all (the default)");
   command->add_option("-t,--threads", arguments->threads, "of the cpu device (the physical cores)")
       ->check(whole_number(ThreadPool::kMaxThreads));
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");

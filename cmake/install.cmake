@@ -10,7 +10,8 @@ set(objects "")
 foreach(part ${parts})
   list(APPEND objects $<TARGET_OBJECTS:${part}>)
 endforeach()
-add_library(conclave_all STATIC ${objects})
+get_property(more GLOBAL PROPERTY CONCLAVE_PART_OBJECTS)  # those that CMake did not compile
+add_library(conclave_all STATIC ${objects} ${more})
 add_library(conclave::conclave ALIAS conclave_all)
 set_target_properties(conclave_all PROPERTIES OUTPUT_NAME conclave EXPORT_NAME conclave LINKER_LANGUAGE CXX)
 target_compile_features(conclave_all PUBLIC cxx_std_20)
@@ -23,6 +24,11 @@ set(CONCLAVE_PC_LIBS "")
 if(CONCLAVE_CUDA)  # the library holds CUDA code: whoever links it needs the toolkit's runtime
   target_link_libraries(conclave_all PUBLIC CUDA::cudart_static)
   set(CONCLAVE_PC_LIBS "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
+
+if(CONCLAVE_METAL AND APPLE)
+  target_link_libraries(conclave_all PUBLIC "-framework Metal" "-framework Foundation")
+  set(CONCLAVE_PC_LIBS "-framework Metal -framework Foundation")
 endif()
 
 install(TARGETS conclave RUNTIME)

@@ -122,6 +122,7 @@ std::string work_json(const WorkResult& result, const ModelRunFacts& facts) {
   for (const Repetition& each : result.repetitions) {
     samples.push_back(static_cast<double>(result.work.total()) / each.seconds);
   }
+  const bool same_bits = facts.model.device != "metal";
   Json line = {{"work", name(result.work.kind)},
                {"tokens", result.work.tokens},
                {"batch", result.work.batch},
@@ -137,7 +138,7 @@ std::string work_json(const WorkResult& result, const ModelRunFacts& facts) {
                {"commit", CONCLAVE_COMMIT},
                {"model", facts.file},
                {"architecture", facts.model.architecture},
-               {"same_bits", true},  // checked before anything was timed, and in each repetition
+               {"same_bits", same_bits},  // checked before anything was timed, and in each repetition
                {"bytes", result.traffic.bytes()},
                {"kv_bytes_read", result.traffic.kv_bytes},
                {"int8_ops", result.traffic.int8_ops},

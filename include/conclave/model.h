@@ -19,8 +19,8 @@
 namespace conclave {
 
 struct ModelOptions {
-  // "cpu", "cuda" (the first GPU), "cuda:N", "ref" (slow: the oracle that others are tested against), or "auto": a GPU
-  // that has room for the model, else the CPU.
+  // "cpu", "cuda" (the first GPU), "cuda:N", "metal" (an Apple GPU; elsewhere its kernels on the CPU, for tests), "ref"
+  // (slow: the oracle that others are tested against), or "auto": a GPU that has room for the model, else the CPU.
   std::string device = "auto";
   int threads = 0;  // of the CPU device; 0: the physical cores that this process may use
 };

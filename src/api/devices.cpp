@@ -10,6 +10,9 @@
 #ifdef CONCLAVE_HAS_CUDA
 #include "backends/cuda/cuda_device.h"
 #endif
+#ifdef CONCLAVE_HAS_METAL
+#include "backends/metal/metal_device.h"
+#endif
 
 namespace conclave {
 namespace {
@@ -35,7 +38,32 @@ std::unique_ptr<Device> make_cuda_device(int number) {
 #endif
 }
 
+std::unique_ptr<Device> make_metal_device() {
+  if (const std::string absence = metal_absence_here(); !absence.empty()) {
+    fail(ErrorCode::unsupported, "{}", absence);
+  }
+#ifdef CONCLAVE_HAS_METAL
+  return std::make_unique<MetalDevice>(MetalOptions{.dump = moe_dump_from_environment()});
+#endif
+}
+
 }  // namespace
+
+std::string metal_absence_here() {
+#ifdef CONCLAVE_HAS_METAL
+  return metal_absence();
+#else
+  return "this build has no Metal backend";
+#endif
+}
+
+bool metal_is_hardware() {
+#ifdef __APPLE__
+  return metal_absence_here().empty();
+#else
+  return false;
+#endif
+}
 
 std::string cuda_absence_here([[maybe_unused]] int device) {
 #ifdef CONCLAVE_HAS_CUDA
@@ -48,6 +76,7 @@ std::string cuda_absence_here([[maybe_unused]] int device) {
 std::vector<std::string> device_names() {
   std::vector<std::string> names = {"ref", "cpu"};
   for (int n = 0; cuda_absence_here(n).empty(); ++n) names.push_back(fmt::format("cuda:{}", n));
+  if (metal_absence_here().empty()) names.emplace_back("metal");
   return names;
 }
 
@@ -66,10 +95,15 @@ std::unique_ptr<Device> make_device(std::string_view name, int threads, std::int
       auto gpu = make_cuda_device(n);
       if (gpu->available_bytes().value_or(0) >= bytes) return gpu;
     }
+    if (metal_is_hardware()) {
+      auto gpu = make_metal_device();
+      if (gpu->available_bytes().value_or(0) >= bytes) return gpu;
+    }
     return make_cpu_device(threads);
   }
   if (name == "cpu") return make_cpu_device(threads);
   if (name == "ref") return std::make_unique<RefDevice>(moe_dump_from_environment());
+  if (name == "metal") return make_metal_device();
   if (const auto number = cuda_number(name)) return make_cuda_device(*number);
   fail(ErrorCode::invalid_argument, "there is no device '{}' here; there are: {}", printable(name),
        fmt::join(device_names(), ", "));

@@ -78,6 +78,12 @@ TEST(Traffic, TokensWithoutLogitsDoNotReachTheLastExpertsOrTheHead) {
 TEST(SameBits, HoldsForAModelAndFindsADifference) {
   const RandomModel file("olmoe", DType::q4_k);
   EXPECT_EQ(check_same_bits(file.open(), 3, {}), "");
+  EXPECT_EQ(allowed_difference("cpu"), 0);
+  const std::vector<float> want = {3, 4};
+  EXPECT_EQ(difference(std::vector<float>{3, 4.04F}, want, 0.01), "");
+  EXPECT_NE(difference(std::vector<float>{3, 4.06F}, want, 0.01), "");
+  EXPECT_NE(difference(std::vector<float>{3, NAN}, want, 0.01), "");
+  EXPECT_NE(difference(std::vector<float>{3, 4.00001F}, want), "");
   EXPECT_EQ(check_same_bits(file.open(), 3, {.chunk = 2, .kv_type = KvType::q8_0}), "");
   const std::vector<float> row{1, 2, 3};
   EXPECT_EQ(difference(row, row), "");

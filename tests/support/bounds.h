@@ -32,6 +32,8 @@ struct Arithmetic {
   double nmse = 1e-6;
 };
 inline constexpr Arithmetic kReferenceArithmetic{.unit = 0x1p-50};
+// f32 throughout, with activations as they are.
+inline constexpr Arithmetic kFloatArithmetic{};
 // The CPU backend: f32, and int8 activations in products with block weights.
 inline constexpr Arithmetic kInt8Arithmetic{.activation = 1.0 / 254, .nmse = 5e-4};
 // The CUDA backend: the same, and attention on tensor cores.

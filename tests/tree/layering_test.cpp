@@ -25,11 +25,14 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"backends/ref", {"base", "tensor", "quant", "ops"}},
     {"backends/cpu", {"base", "tensor", "quant", "ops"}},
     {"backends/cuda", {"base", "tensor", "quant", "ops"}},
+    {"backends/metal", {"base", "tensor", "quant", "ops"}},
     {"model", {"base", "tensor", "quant", "gguf", "ops"}},
     {"text", {"base"}},
     {"sample", {"base", "tensor", "conclave"}},
     {"engine", {"base", "tensor", "quant", "gguf", "ops", "model", "text", "sample", "conclave"}},
-    {"api", {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "backends/cuda", "conclave"}},
+    {"api",
+     {"base", "tensor", "ops", "engine", "backends/ref", "backends/cpu", "backends/cuda", "backends/metal",
+      "conclave"}},
     {"terminal", {"base"}},
     {"report", {"base", "terminal"}},
     {"convert", {"base", "tensor", "quant", "gguf", "model"}},
@@ -68,7 +71,9 @@ TEST(Layering, EveryIncludeIsAnArrowOfTheTable) {
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     const std::string extension = entry.path().extension().string();
-    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh") continue;
+    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh" &&
+        extension != ".metal" && extension != ".mm")
+      continue;
     ++files;
     const std::string folder = folder_of(fs::relative(entry.path().parent_path(), kRoot / "src"));
     std::ifstream file(entry.path());
