@@ -4,7 +4,6 @@
 namespace conclave::metal {
 namespace {
 
-constexpr std::int64_t kReduceBytes = 32 * 4;
 constexpr std::int64_t kTiledFrom = 16;  // tokens from which on attention goes by tiles: fewer leave the GPU idle
 
 template <class Args>

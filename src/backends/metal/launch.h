@@ -17,6 +17,9 @@
 
 namespace conclave::metal {
 
+// Threadgroup memory that sums over a threadgroup go through: a number for each simdgroup.
+inline constexpr std::int64_t kReduceBytes = 32 * 4;
+
 inline constexpr std::int64_t kBindAlignment = 256;  // of the address that a kernel gets
 static_assert(static_cast<int>(DType::mxfp4) == kMXFP4 && static_cast<int>(DType::q4_k) == kQ4_K &&
               static_cast<int>(DType::q8_0) == kQ8_0 && static_cast<int>(DType::bf16) == kBF16);

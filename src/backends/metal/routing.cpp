@@ -8,7 +8,6 @@
 namespace conclave::metal {
 namespace {
 
-constexpr std::int64_t kReduceBytes = 32 * 4;
 constexpr std::uint32_t kRouteThreads = 128;  // four tokens
 
 // Where the order of the logits decides alone.

@@ -12,8 +12,6 @@ MetalOp one(Dispatch dispatch) {
   return op;
 }
 
-constexpr std::int64_t kReduceBytes = 32 * 4;  // what sums over a threadgroup go through
-
 }  // namespace
 
 MetalOp make_metal_op(const Add& op, const Target&) {
