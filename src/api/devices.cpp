@@ -39,11 +39,11 @@ std::unique_ptr<Device> make_cuda_device(int number) {
 }
 
 std::unique_ptr<Device> make_metal_device() {
-  if (const std::string absence = metal_absence_here(); !absence.empty()) {
-    fail(ErrorCode::unsupported, "{}", absence);
-  }
 #ifdef CONCLAVE_HAS_METAL
+  if (const std::string absence = metal_absence(); !absence.empty()) fail(ErrorCode::unsupported, "{}", absence);
   return std::make_unique<MetalDevice>(MetalOptions{.dump = moe_dump_from_environment()});
+#else
+  fail(ErrorCode::unsupported, "{}", metal_absence_here());
 #endif
 }
 
