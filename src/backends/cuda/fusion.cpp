@@ -1,5 +1,7 @@
 #include "backends/cuda/fusion.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 
 #include "backends/cuda/cuda_buffer.h"
@@ -22,7 +24,15 @@ const T* at(Ops ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
 }
 
-// Products of one row at a time, alone or three of the same rows. `bank`: where the rows are int8 already.
+// Whether they share memory. Ops that run at once must not write what another of them reads or writes.
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
+}
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
+  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
+}
+
+// Products of one row at a time, alone or three of the same rows.
 struct Products {
   OneRowsArgs args;
   std::size_t count = 0;
@@ -33,16 +43,15 @@ std::optional<Products> products(Ops ops, std::size_t first) {
   for (std::size_t i = 0; i < kSideBySide; ++i) {
     const auto* op = at<Matmul>(ops, first + i);
     const auto one = op != nullptr ? one_row_of(*op) : std::nullopt;
-    if (!one) break;
-    if (i > 0) {
-      const auto* before = at<Matmul>(ops, first);
-      // None may write what another reads: they run at once.
-      if (op->x != before->x || op->live != before->live || !goes_side_by_side(*one) ||
-          !goes_side_by_side(found.args.of[0])) {
-        break;
-      }
-    }
-    if (op->out.buffer == op->x.buffer && byte_range(op->out).overlaps(byte_range(op->x))) break;
+    if (!one || overlap(op->out, op->x)) break;
+    const auto beside = [&](const Matmul& other) {
+      return op->x == other.x && op->live == other.live &&
+             !overlap_any(op->out, {&other.out, &other.w, &other.bias, &other.live}) &&
+             !overlap_any(other.out, {&op->w, &op->bias});
+    };
+    bool fits = i == 0 || (goes_side_by_side(*one) && goes_side_by_side(found.args.of[0]));
+    for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*at<Matmul>(ops, first + j));
+    if (!fits) break;
     found.args.of[i] = *one;
     found.count = i + 1;
     found.x = &op->x;
@@ -96,6 +105,15 @@ Found head_rows(Ops ops, std::size_t first) {
       write->v.rank != 3 || write->v.dim(1) != k->x.dim(1) || kv_has_places(q->x.dim(0)) || q->x.dim(0) == 0) {
     return std::nullopt;
   }
+  const std::initializer_list<const Tensor*> written = {&q->x, &k->x, &write->kv.k, &write->kv.v};
+  for (const Tensor* one : written) {
+    const bool meets = std::any_of(written.begin(), written.end(),
+                                   [&](const Tensor* other) { return other != one && overlap(*one, *other); });
+    if (meets || overlap_any(*one, {&write->v, &write->seqs, &write->kv.pages, &q->positions, &q->factors, &q->live})) {
+      return std::nullopt;
+    }
+    if (q_norm != nullptr && overlap_any(*one, {&q_norm->weight, &k_norm->weight})) return std::nullopt;
+  }
   HeadRowsArgs args{.rope = rope_args(*q), .k = view_of(k->x), .write = kv_write_args(*write)};
   if (q_norm != nullptr) {
     args.q_norm = view_of(q_norm->weight);
@@ -110,6 +128,9 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
   const auto* add = at<Add>(ops, first);
   const auto* norm = at<RmsNorm>(ops, add != nullptr ? first + 1 : first);
   if (norm == nullptr || norm->x.rank != 2 || row_passes(norm->x.dim(1)) > kKeptPasses) return std::nullopt;
+  if (overlap_any(norm->weight, {&norm->x, &norm->out}) || (norm->out != norm->x && overlap(norm->out, norm->x))) {
+    return std::nullopt;
+  }
   RmsNormArgs args{.x = view_of(norm->x),
                    .weight = view_of(norm->weight),
                    .out = view_of(norm->out),
@@ -117,7 +138,10 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
                    .eps = norm->eps,
                    .bank = bank};
   if (add != nullptr) {
-    if (add->out != add->a || norm->x != add->out || add->b.rank != 2 || norm->live != add->live) return std::nullopt;
+    if (add->out != add->a || norm->x != add->out || add->b.rank != 2 || norm->live != add->live ||
+        overlap_any(add->b, {&norm->x, &norm->out})) {
+      return std::nullopt;
+    }
     args.add = view_of(add->b);
   }
   const bool vectors =
@@ -137,11 +161,15 @@ Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank)
   return FusedOps{first, 1, make_ffn(*op, target, bank)};
 }
 
-// What op `i` norms, the last of the ops that go with it.
-const Tensor* normed(const Op& op) {
-  if (const auto* norm = std::get_if<RmsNorm>(&op)) return &norm->out;
-  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return &ffn->next.out;
-  return nullptr;
+// What an op norms, and how many rows of it are alive.
+struct Normed {
+  const Tensor* out = nullptr;  // null: nothing
+  const Tensor* live = nullptr;
+};
+Normed normed(const Op& op) {
+  if (const auto* norm = std::get_if<RmsNorm>(&op)) return {&norm->out, &norm->live};
+  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return {&ffn->next.out, &ffn->live};
+  return {};
 }
 
 bool can_be_banked(const Tensor& t) {
@@ -158,9 +186,9 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes)
   for (std::size_t i = 0; i < ops.size();) {
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
-    const Tensor* rows = last < ops.size() ? normed(ops[last]) : nullptr;
-    const auto after = rows != nullptr && can_be_banked(*rows) ? products(ops, last + 1) : std::nullopt;
-    if (after && *after->x == *rows) {
+    const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};
+    const auto after = rows.out != nullptr && can_be_banked(*rows.out) ? products(ops, last + 1) : std::nullopt;
+    if (after && *after->x == *rows.out && std::get<Matmul>(ops[last + 1]).live == *rows.live) {
       Found before = norm(ops, i, bank);
       if (!before) before = ffn(ops, i, target, bank);
       if (before) {
