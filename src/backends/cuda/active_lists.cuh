@@ -6,7 +6,6 @@
 namespace conclave::cuda {
 
 inline constexpr int kListed = 256;  // lists whose places are kept
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 struct ActiveLists {
   int list[kListed];

@@ -6,8 +6,6 @@
 
 namespace conclave::cuda {
 
-inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
-
 // Token t sees the cached positions before this one.
 __device__ __forceinline__ std::int64_t visible_end(const AttentionArgs& args, std::int64_t t) {
   const std::int64_t seq = int_at(args.seqs, t);

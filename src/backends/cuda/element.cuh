@@ -8,6 +8,8 @@
 
 namespace conclave::cuda {
 
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
 __device__ __forceinline__ float load_float(DType type, const std::byte* row, std::int64_t i) {
   if (type == DType::f32) return reinterpret_cast<const float*>(row)[i];
   const auto bits = reinterpret_cast<const std::uint16_t*>(row)[i];

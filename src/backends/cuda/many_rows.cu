@@ -57,13 +57,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) many_rows(const __grid_consta
                              static_cast<int>(blockIdx.x % column_tiles) * columns};
     const int count = place.end_row - place.first_row;
     const int chunks = args.chunks;
-    if (threadIdx.x < kManyRows) {
-      slots[threadIdx.x] = static_cast<int>(threadIdx.x) < count
-                               ? slot_of(args.table, place.list, place.first_row + static_cast<int>(threadIdx.x))
-                               : TableSlot{-1, -1};
-      plain[threadIdx.x] = 0;
-    }
-    __syncthreads();
+    take_slots(args.table, place, slots, plain);
 
     const auto stage_of = [&](int c) {
       return Stage<type>{reinterpret_cast<std::byte*>(shared_words) + (c & 1) * stage_bytes(type)};
@@ -181,17 +175,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) many_rows(const __grid_consta
       }
     }
     __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x; i < count * columns; i += kManyThreads) {
-      const int r = gate_up ? i / (kManyColumns / 2) : i / kManyColumns;
-      const int c = gate_up ? i % (kManyColumns / 2) / 16 * 32 + i % 16 : i % kManyColumns;
-      const TableSlot slot = slots[r];
-      if (slot.from < 0) continue;
-      float out = plain[r] != 0 ? at.plain(c, slot.from) : tile_out[r * kOutStride + c];
-      if (gate_up)
-        out = gated(args.act, out, plain[r] != 0 ? at.plain(c + 16, slot.from) : tile_out[r * kOutStride + c + 16]);
-      at.store(c, slot.to, out);
-    }
+    store_tile<kManyThreads, kManyColumns>(at, slots, plain, count, tile_out, kOutStride);
     // Lists that are known not to overlap need no more tiles than there are blocks.
     if (args.table.list == nullptr) return;
     __syncthreads();

@@ -15,40 +15,14 @@ class PairLayer final : public CudaOp {
   explicit PairLayer(const MoeFfn& op)
       : what_("moe_ffn " + shape_text(op.x.shape())),
         route_(route_args(sequence_of(op).route)),
-        gate_up_(common(op)),
-        down_(common(op)) {
-    const View gate = view_of(op.gate);
+        gate_up_(product(op, op.x, op.gate, op.hidden)),
+        down_(product(op, op.hidden, op.down, op.expert_out)) {
     const View up = view_of(op.up);
-    const View down = view_of(op.down);
-    const auto floats = [](const View& v) { return reinterpret_cast<float*>(v.data); };
-    const auto stride = [](const View& v) { return v.strides[v.rank - 2] / 4; };
-    gate_up_.w = gate.data;
     gate_up_.up = up.data;
-    gate_up_.w_expert = gate.strides[0];
     gate_up_.up_expert = up.strides[0];
-    gate_up_.w_column = gate.strides[1];
     gate_up_.up_column = up.strides[1];
-    gate_up_.x = floats(view_of(op.x));
-    gate_up_.x_stride = stride(view_of(op.x));
     gate_up_.x_step = gate_up_.top_k;
-    gate_up_.out = floats(view_of(op.hidden));
-    gate_up_.out_stride = stride(view_of(op.hidden));
-    gate_up_.n = static_cast<std::int32_t>(op.gate.dim(1));
-    gate_up_.k = static_cast<std::int32_t>(op.gate.dim(2));
-    gate_up_.chunks = static_cast<std::int32_t>(chunks_of(op.gate.dim(2)));
-    gate_up_.type = op.gate.dtype;
     gate_up_.act = op.act;
-    down_.w = down.data;
-    down_.w_expert = down.strides[0];
-    down_.w_column = down.strides[1];
-    down_.x = gate_up_.out;
-    down_.x_stride = gate_up_.out_stride;
-    down_.out = floats(view_of(op.expert_out));
-    down_.out_stride = stride(view_of(op.expert_out));
-    down_.n = static_cast<std::int32_t>(op.down.dim(1));
-    down_.k = static_cast<std::int32_t>(op.down.dim(2));
-    down_.chunks = static_cast<std::int32_t>(chunks_of(op.down.dim(2)));
-    down_.type = op.down.dtype;
     route_.bank = {.x = gate_up_.x,
                    .x_stride = gate_up_.x_stride,
                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
@@ -69,12 +43,25 @@ class PairLayer final : public CudaOp {
   }
 
  private:
-  static OneRowArgs common(const MoeFfn& op) {
-    return {.experts = ints_of(op.routing.experts),
+  static OneRowArgs product(const MoeFfn& op, const Tensor& x, const Tensor& w, const Tensor& out) {
+    const View weights = view_of(w);
+    const auto floats = [](const Tensor& t) { return reinterpret_cast<float*>(view_of(t).data); };
+    return {.w = weights.data,
+            .w_expert = weights.strides[0],
+            .w_column = weights.strides[1],
+            .x = floats(x),
+            .x_stride = x.stride(0) / 4,
+            .out = floats(out),
+            .out_stride = out.stride(0) / 4,
+            .experts = ints_of(op.routing.experts),
             .live = ints_of(op.live),
             .top_k = static_cast<std::int32_t>(op.rule.top_k),
             .n_experts = static_cast<std::int32_t>(op.gate.dim(0)),
-            .rows = static_cast<std::int32_t>(row_count(op.hidden))};
+            .rows = static_cast<std::int32_t>(row_count(op.hidden)),
+            .n = static_cast<std::int32_t>(w.dim(1)),
+            .k = static_cast<std::int32_t>(w.dim(2)),
+            .chunks = static_cast<std::int32_t>(chunks_of(w.dim(2))),
+            .type = w.dtype};
   }
 
   std::string what_;

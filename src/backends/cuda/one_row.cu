@@ -9,8 +9,6 @@
 namespace conclave::cuda {
 namespace {
 
-constexpr unsigned kAllLanes = 0xFFFFFFFFU;
-
 // A lane's 64 values of a row, and the sums of its groups.
 template <DType type>
 struct LaneRow {

@@ -10,8 +10,6 @@
 
 namespace conclave::cuda {
 
-inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
-
 // What lane s < top_k gets for slot s. `usable` is the same in all lanes: false where the row had no usable logit.
 struct RoutedSlot {
   std::int32_t expert;

@@ -12,6 +12,18 @@ struct RowTile {
   int end_row;
 };
 
+// The slots of a tile, and a mark for each row, cleared. By the block; a barrier ends it.
+template <int kRows>
+__device__ __forceinline__ void take_slots(const RowTable& table, const RowTile& tile, TableSlot (&slots)[kRows],
+                                           int (&marks)[kRows]) {
+  const auto r = static_cast<int>(threadIdx.x);
+  if (r < kRows) {
+    slots[r] = r < tile.end_row - tile.first_row ? slot_of(table, tile.list, tile.first_row + r) : TableSlot{-1, -1};
+    marks[r] = 0;
+  }
+  __syncthreads();
+}
+
 // The tile-th tile of `tile_rows` rows, over all lists that have at least `from_rows`. All kThreads of the block
 // together.
 template <int kThreads>

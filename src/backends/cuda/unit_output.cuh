@@ -1,6 +1,7 @@
 // The columns that a block of a unit product has, and where their results go.
 #pragma once
 
+#include "backends/cuda/activation.cuh"
 #include "backends/cuda/few_rows_plan.h"
 #include "backends/cuda/plain_dot.cuh"
 #include "backends/cuda/row_table.cuh"
@@ -38,5 +39,26 @@ struct UnitColumns {
     store_float(args.out_type, args.out + row * args.out_stride, n, y);
   }
 };
+
+// A tile's products, [row][column] in shared memory, to the outputs of its slots: `plain` rows are made anew. By a block of
+// kThreads with kColumns columns of weights, of gate and up in runs of 16.
+template <int kThreads, int kColumns, class Columns>
+__device__ __forceinline__ void store_tile(const Columns& at, const TableSlot* slots, const int* plain, int count,
+                                           const float* products, int stride) {
+  const bool gate_up = at.args.up != nullptr;
+  const int columns = gate_up ? kColumns / 2 : kColumns;  // of the output
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count * columns; i += kThreads) {
+    const int r = gate_up ? i / (kColumns / 2) : i / kColumns;
+    const int c = gate_up ? i % (kColumns / 2) / 16 * 32 + i % 16 : i % kColumns;
+    const TableSlot slot = slots[r];
+    if (slot.from < 0) continue;
+    float out = plain[r] != 0 ? at.plain(c, slot.from) : products[r * stride + c];
+    if (gate_up) {
+      out = gated(at.args.act, out, plain[r] != 0 ? at.plain(c + 16, slot.from) : products[r * stride + c + 16]);
+    }
+    at.store(c, slot.to, out);
+  }
+}
 
 }  // namespace conclave::cuda

@@ -69,6 +69,24 @@ void set_route_args(RouteArgs& args, const RoutingRule& rule, bool has_bias) {
   args.by_logit = ranks_by_logit(rule, has_bias) ? 1 : 0;
 }
 
+namespace {
+
+// What moe_route and moe_route_to_host read, and what they need on the way.
+template <class Route>
+void bind_inputs(Launch<RouteArgs>& launch, const Route& op, ScratchLayout& scratch) {
+  RouteArgs& args = launch.args;
+  args.logits = launch.in(RouteArgs::kLogits, op.logits);
+  args.bias = launch.in(RouteArgs::kBias, op.bias);
+  args.expert_scale = launch.in(RouteArgs::kScale, op.expert_scale);
+  args.live = launch.in(RouteArgs::kLive, op.live);
+  if (op.rule.n_groups > 1) {
+    args.groups_in = launch.out(RouteArgs::kGroupsIn, scratch_part(scratch, op.logits.dim(0) * op.rule.n_groups, 4));
+  }
+  set_route_args(args, op.rule, op.bias.defined());
+}
+
+}  // namespace
+
 MetalOp make_metal_op(const MoeRoute& op, const Target&) {
   const std::int64_t n_tokens = op.logits.dim(0);
   narrow(op.logits.dim(1));
@@ -77,17 +95,10 @@ MetalOp make_metal_op(const MoeRoute& op, const Target&) {
   ScratchLayout scratch;
   Launch<RouteArgs> launch("moe_route");
   RouteArgs& args = launch.args;
-  args.logits = launch.in(RouteArgs::kLogits, op.logits);
-  args.bias = launch.in(RouteArgs::kBias, op.bias);
-  args.expert_scale = launch.in(RouteArgs::kScale, op.expert_scale);
-  args.live = launch.in(RouteArgs::kLive, op.live);
+  bind_inputs(launch, op, scratch);
   args.experts = launch.out(RouteArgs::kExperts, op.out.experts);
   args.weights = launch.out(RouteArgs::kWeights, op.out.weights);
   args.no_finite = launch.out(RouteArgs::kNoFinite, op.out.no_finite);
-  if (op.rule.n_groups > 1) {
-    args.groups_in = launch.out(RouteArgs::kGroupsIn, scratch_part(scratch, n_tokens * op.rule.n_groups, 4));
-  }
-  set_route_args(args, op.rule, op.bias.defined());
   made.steps.push_back(launch.over({groups_of(ceil_div(n_tokens, kRouteThreads / kSimdWidth))}, kRouteThreads));
   made.scratch_bytes = scratch.bytes();
   return made;
@@ -110,16 +121,9 @@ MetalOp make_metal_op(const MoeRouteToHost& op, const Target&) {
   };
   Launch<RouteArgs> launch("moe_route");
   RouteArgs& args = launch.args;
-  args.logits = launch.in(RouteArgs::kLogits, op.logits);
-  args.bias = launch.in(RouteArgs::kBias, op.bias);
-  args.expert_scale = launch.in(RouteArgs::kScale, op.expert_scale);
-  args.live = launch.in(RouteArgs::kLive, op.live);
+  bind_inputs(launch, op, scratch);
   args.experts = dense_view(launch.out(RouteArgs::kExperts, experts), kI32);
   args.weights = dense_view(launch.out(RouteArgs::kWeights, weights), kF32);
-  if (op.rule.n_groups > 1) {
-    args.groups_in = launch.out(RouteArgs::kGroupsIn, scratch_part(scratch, n_tokens * op.rule.n_groups, 4));
-  }
-  set_route_args(args, op.rule, op.bias.defined());
   made.steps.push_back(launch.over({groups_of(ceil_div(n_tokens, kRouteThreads / kSimdWidth))}, kRouteThreads));
   made.steps.push_back(HostStep{[op, experts, weights, n_tokens](const std::byte* at) {
     std::int32_t live = static_cast<std::int32_t>(n_tokens);

@@ -46,13 +46,8 @@ static void few_rows(constant ProductArgs& args, Buffers buffers, threadgroup uc
   for (int r = 0; r < kFewRows; ++r) {
     for (int c = 0; c < wide; ++c) {
       if (r >= tile.count || column + c >= columns || int(at.lane) != r * wide + c) continue;
-      const int slot = tile.first + r;
-      const int to = args.table.has_to != 0 ? ints_at(buffers.at[ProductArgs::kTo], args.table.to)[slot] : slot;
-      float y = kGateUp ? gated(args.act, sums.at[r][2 * c], sums.at[r][2 * c + 1]) : sums.at[r][c];
-      if (args.bias.rank != 0) {
-        y += load_float(args.bias.type, buffers.at[ProductArgs::kBias] + args.bias.offset, column + c);
-      }
-      store_float(args.out.type, flat_row(args.out, buffers.at[ProductArgs::kOut], to), column + c, y);
+      const float y = kGateUp ? gated(args.act, sums.at[r][2 * c], sums.at[r][2 * c + 1]) : sums.at[r][c];
+      put_output(args, buffers, tile.first + r, column + c, y);
     }
   }
 }

@@ -151,7 +151,7 @@ static inline void group_pairs(constant GroupArgs& args, Buffers buffers, thread
     total += sum;
     const int part = parts + group_prefix(parts_of(count, per), shared, at, sum);
     parts += sum;
-    largest = max(largest, int(group_max_uint(uint(count), (threadgroup uint*)shared, at)));
+    largest = max(largest, int(group_max(uint(count), (threadgroup uint*)shared, at)));
     if (e < n) {
       lists.starts[e] = start;
       lists.parts[e] = part;

@@ -113,7 +113,7 @@ static inline long live_rows(constant View& live, device uchar* base, long rows)
 }
 
 // Sums and maxima over a threadgroup, the same in all its threads, in an order that follows from its size. `shared`
-// holds 32 floats and may be used again afterwards.
+// holds 32 numbers and may be used again afterwards.
 static inline float group_sum(float x, threadgroup float* shared, Place at) {
   const float part = simd_sum(x);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -123,21 +123,13 @@ static inline float group_sum(float x, threadgroup float* shared, Place at) {
   for (uint i = 0; i < at.simds; ++i) sum += shared[i];
   return sum;
 }
-static inline float group_max(float x, threadgroup float* shared, Place at) {
-  const float part = simd_max(x);
+template <class T>
+static inline T group_max(T x, threadgroup T* shared, Place at) {
+  const T part = simd_max(x);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (at.lane == 0) shared[at.simd] = part;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  float largest = shared[0];
-  for (uint i = 1; i < at.simds; ++i) largest = max(largest, shared[i]);
-  return largest;
-}
-static inline uint group_max_uint(uint x, threadgroup uint* shared, Place at) {
-  const uint part = simd_max(x);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (at.lane == 0) shared[at.simd] = part;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  uint largest = shared[0];
+  T largest = shared[0];
   for (uint i = 1; i < at.simds; ++i) largest = max(largest, shared[i]);
   return largest;
 }
@@ -157,11 +149,8 @@ static inline int group_prefix(int x, threadgroup int* shared, Place at, thread 
   return earlier + before;
 }
 
-// exp(x) for every x, off by at most 1.3 * 2^-24 of itself; overflow is infinity, NaN stays NaN. The CPU backend's steps.
-static inline float row_exp(float x) {
-  x = x < -104.0f ? -104.0f : x;  // both leave a NaN as it is
-  x = x > 89.0f ? 89.0f : x;
-  const float whole = rint(x * 1.44269504f);
+// exp(x - whole ln 2), where that is small.
+static inline float exp_of_rest(float x, float whole) {
   float r = fma(whole, -0.693145752f, x);  // ln 2, upper bits: the product is exact
   r = fma(whole, -1.42860677e-6f, r);      // ln 2, the rest
   float p = 1.0f / 5040.0f;
@@ -172,6 +161,15 @@ static inline float row_exp(float x) {
   p = fma(p, r, 0.5f);
   p = fma(p, r, 1.0f);
   p = fma(p, r, 1.0f);
+  return p;
+}
+
+// exp(x) for every x, off by at most 1.3 * 2^-24 of itself; overflow is infinity, NaN stays NaN. The CPU backend's steps.
+static inline float row_exp(float x) {
+  x = x < -104.0f ? -104.0f : x;  // both leave a NaN as it is
+  x = x > 89.0f ? 89.0f : x;
+  const float whole = rint(x * 1.44269504f);
+  const float p = exp_of_rest(x, whole);
   const int n = isnan(x) ? 0 : int(whole);
   const int first = n >> 1;
   return p * as_type<float>((first + 127) << 23) * as_type<float>((n - first + 127) << 23);

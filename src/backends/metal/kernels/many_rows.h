@@ -19,14 +19,9 @@ static void many_rows(constant ProductArgs& args, Buffers buffers, threadgroup u
     const int r = i / wide;
     const int c = i % wide;
     if (column + c >= columns) continue;
-    const int slot = tile.first + r;
-    const int to = args.table.has_to != 0 ? ints_at(buffers.at[ProductArgs::kTo], args.table.to)[slot] : slot;
     float y = sums[r * kTileWeights + c];
     if (kGateUp) y = gated(args.act, y, sums[r * kTileWeights + c + kTileWeights / 2]);
-    if (args.bias.rank != 0) {
-      y += load_float(args.bias.type, buffers.at[ProductArgs::kBias] + args.bias.offset, column + c);
-    }
-    store_float(args.out.type, flat_row(args.out, buffers.at[ProductArgs::kOut], to), column + c, y);
+    put_output(args, buffers, tile.first + r, column + c, y);
   }
 }
 

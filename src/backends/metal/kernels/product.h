@@ -54,6 +54,15 @@ static inline void load_unit(int type, const device uchar* row, long k, int n, t
   }
 }
 
+// One output of a product: row and column of what the slot names, with the bias of its column.
+static inline void put_output(constant ProductArgs& args, Buffers buffers, int slot, int column, float y) {
+  const int to = args.table.has_to != 0 ? ints_at(buffers.at[ProductArgs::kTo], args.table.to)[slot] : slot;
+  if (args.bias.rank != 0) {
+    y += load_float(args.bias.type, buffers.at[ProductArgs::kBias] + args.bias.offset, column);
+  }
+  store_float(args.out.type, flat_row(args.out, buffers.at[ProductArgs::kOut], to), column, y);
+}
+
 // Sums of kFewRows rows with kFewColumns weight rows, complete in every lane. Of gate and up, the odd ones are up's.
 struct FewSums {
   float at[kFewRows][kFewColumns];

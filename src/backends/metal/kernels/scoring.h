@@ -8,17 +8,7 @@
 static inline float score_exp(float x) {
   if (!(x >= -87.33654f)) return 0.0f;
   const float n = rint(x * 1.44269504f);
-  float r = fma(n, -0.693145752f, x);
-  r = fma(n, -1.42860677e-6f, r);
-  float p = 1.0f / 5040.0f;
-  p = fma(p, r, 1.0f / 720.0f);
-  p = fma(p, r, 1.0f / 120.0f);
-  p = fma(p, r, 1.0f / 24.0f);
-  p = fma(p, r, 1.0f / 6.0f);
-  p = fma(p, r, 0.5f);
-  p = fma(p, r, 1.0f);
-  p = fma(p, r, 1.0f);
-  return p * as_type<float>(uint(int(n) + 127) << 23);
+  return exp_of_rest(x, n) * as_type<float>(uint(int(n) + 127) << 23);
 }
 
 static inline float score_sigmoid(float x) {
