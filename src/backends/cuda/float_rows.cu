@@ -1,46 +1,176 @@
+#include <utility>
+
 #include "backends/cuda/element.cuh"
 #include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/plain_dot.cuh"
+#include "backends/cuda/mma.cuh"
 
 namespace conclave::cuda {
 namespace {
 
-constexpr int kHeld = 64;  // weights that a lane holds: all of 2048
+// Rows of x or of weights on their way to shared memory, some values of each at a time.
+template <DType type, std::size_t kTile>
+struct FloatCopies {
+  static constexpr FloatTile kOf = kFloatTiles[kTile];
+  static constexpr int kBytes = type == DType::f32 ? 4 : 2;
+  const std::byte* from;
+  std::int64_t stride;
+  int count;
+  int k;
 
-template <DType type>
-__global__ void __launch_bounds__(kFloatThreads) float_rows(const __grid_constant__ FloatRowsArgs args) {
-  const int lane = threadIdx.x % kWarp;
-  const int column = static_cast<int>(blockIdx.x * (kFloatThreads / kWarp) + threadIdx.x / kWarp);
-  const bool real = column < args.n;  // the same for a warp
-  const std::byte* w = args.w + (real ? column : 0) * args.w_column;
-  float held[kHeld];
+  __device__ __forceinline__ void copy(std::byte* to, int step) const {
+    const int lane = threadIdx.x % kWarp;
+    const int bytes = min(kOf.step, k - step * kOf.step) * kBytes;
+    const auto odd = (reinterpret_cast<std::uintptr_t>(from) | static_cast<std::uintptr_t>(stride)) % 16;
+    for (int r = static_cast<int>(threadIdx.x / kWarp); r < count; r += kOf.down * kOf.across) {
+      const std::byte* row = from + r * stride + std::int64_t{step} * kOf.step * kBytes;
+      std::byte* row_to = to + r * kOf.pitch();
+      if (odd == 0) {
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) held[i] = lane + i * kWarp < args.k ? load_float(type, w, lane + i * kWarp) : 0.0F;
-  begin();
-  if (!real) return;
-  const auto rows = static_cast<int>(live_rows(args.live, args.rows));
-  for (int r = 0; r < rows; ++r) {
-    const auto* x = reinterpret_cast<const float*>(args.x + r * args.x_stride);
-    float chain = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (lane + i * kWarp < args.k) chain = fmaf(x[lane + i * kWarp], held[i], chain);
+        for (int at = 16 * lane; at < kOf.step * kBytes; at += 16 * kWarp) {
+          if (at < bytes) copy_16_of(row_to + at, row + at, min(16, bytes - at));
+        }
+      } else if (odd % 4 == 0) {
+        for (int at = 4 * lane; at < bytes; at += 4 * kWarp) copy_4_of(row_to + at, row + at, min(4, bytes - at));
+      } else {
+        for (int at = 2 * lane; at < bytes; at += 2 * kWarp) {
+          *reinterpret_cast<std::uint16_t*>(row_to + at) = *reinterpret_cast<const std::uint16_t*>(row + at);
+        }
+      }
     }
-    for (int k = lane + kHeld * kWarp; k < args.k; k += kWarp) chain = fmaf(x[k], load_float(type, w, k), chain);
-    float y = fold_lanes(chain);
-    if (args.bias != nullptr) y += load_float(args.bias_type, args.bias, column);
-    if (lane == 0) store_float(args.out_type, args.out + r * args.out_stride, column, y);
   }
+};
+
+// 32 values of each row and column.
+template <DType type, int kRows, int kColumns, int kPitch>
+__device__ __forceinline__ void add_products(const std::byte* xs, const std::byte* ws, int i,
+                                             float (&chains)[kRows * kColumns]) {
+  float x[kRows];
+  float w[kColumns];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) x[r] = load_float(DType::f32, xs + r * kPitch, i);
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) w[c] = load_float(type, ws + c * kPitch, i);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) chains[r * kColumns + c] = fmaf(x[r], w[c], chains[r * kColumns + c]);
+  }
+}
+
+// Folds each of `held` values as fold_lanes (plain_dot.cuh) does. Lanes that would both go on with the same sums share them instead: a
+// lane is left with values lane * held / 32 and on.
+template <int held, int half = kWarp / 2>
+__device__ __forceinline__ void fold_many(float* values, int lane) {
+  if constexpr (held > 1) {
+    const bool upper = (lane & half) != 0;
+#pragma unroll
+    for (int i = 0; i < held / 2; ++i) {
+      const float kept = upper ? values[i + held / 2] : values[i];
+      const float sent = upper ? values[i] : values[i + held / 2];
+      values[i] = kept + __shfl_xor_sync(kAllLanes, sent, half);
+    }
+  } else {
+    values[0] += __shfl_xor_sync(kAllLanes, values[0], half);
+  }
+  if constexpr (half > 1) fold_many<held / 2 + held % 2, half / 2>(values, lane);
+}
+
+__device__ __forceinline__ void store_output(const FloatRowsArgs& args, int row, int column, float y) {
+  if (args.bias != nullptr) y += load_float(args.bias_type, args.bias, column);
+  store_float(args.out_type, args.out + row * args.out_stride, column, y);
+}
+
+template <DType type, std::size_t kTile>
+__global__ void __launch_bounds__(kFloatTiles[kTile].threads())
+    float_tiles(const __grid_constant__ FloatRowsArgs args) {
+  constexpr FloatTile kOf = kFloatTiles[kTile];
+  constexpr int kStages = kOf.stages();
+  constexpr int kChains = kOf.warp_rows * kOf.warp_columns;
+  extern __shared__ __align__(16) std::byte stages[];
+  const int lane = threadIdx.x % kWarp;
+  const auto warp = static_cast<int>(threadIdx.x / kWarp);
+  // Neighbouring blocks share columns: weights may be too many to stay in the cache.
+  const int row_tiles = (args.rows + kOf.rows() - 1) / kOf.rows();
+  const int first_row = static_cast<int>(blockIdx.x) % row_tiles * kOf.rows();
+  const int first_column = static_cast<int>(blockIdx.x) / row_tiles * kOf.columns();
+  const int steps = (args.k + kOf.step - 1) / kOf.step;
+  const auto x_at = [&](int step) { return stages + step % kStages * kOf.stage_bytes(); };
+  const auto w_at = [&](int step) { return x_at(step) + kOf.rows() * kOf.pitch(); };
+
+  const FloatCopies<type, kTile> w{args.w + first_column * args.w_column, args.w_column,
+                                   min(kOf.columns(), args.n - first_column), args.k};
+  for (int step = 0; step < kStages - 1 && step < steps; ++step) w.copy(w_at(step), step);
+  begin();
+  const auto rows = static_cast<int>(live_rows(args.live, args.rows));
+  const FloatCopies<DType::f32, kTile> x{args.x + first_row * args.x_stride, args.x_stride,
+                                         min(kOf.rows(), rows - first_row), args.k};
+  if (x.count <= 0) {
+    end_copies();
+    await_copies<0>();
+    return;
+  }
+  for (int step = 0; step < kStages - 1; ++step) {
+    if (step < steps) x.copy(x_at(step), step);
+    end_copies();
+  }
+
+  const int own_row = warp / kOf.across * kOf.warp_rows;
+  const int own_column = warp % kOf.across * kOf.warp_columns;
+  float chains[kChains] = {};
+  for (int step = 0; step < steps; ++step) {
+    await_copies<kStages - 2>();
+    __syncthreads();
+    const int next = step + kStages - 1;
+    if (next < steps) {
+      w.copy(w_at(next), next);
+      x.copy(x_at(next), next);
+    }
+    end_copies();
+    const std::byte* xs = x_at(step) + own_row * kOf.pitch();
+    const std::byte* ws = w_at(step) + own_column * kOf.pitch();
+    const int left = args.k - step * kOf.step;
+    if (own_row >= x.count) continue;
+    if (left >= kOf.step) {
+#pragma unroll
+      for (int i = 0; i < kOf.step; i += kWarp) {
+        add_products<type, kOf.warp_rows, kOf.warp_columns, kOf.pitch()>(xs, ws, i + lane, chains);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = lane; i < left; i += kWarp) {
+        add_products<type, kOf.warp_rows, kOf.warp_columns, kOf.pitch()>(xs, ws, i, chains);
+      }
+    }
+  }
+
+  __syncwarp();
+  fold_many<kChains>(chains, lane);
+  constexpr int kLeft = kChains > kWarp ? kChains / kWarp : 1;
+  constexpr int kSharers = kChains < kWarp ? kWarp / kChains : 1;
+  if (lane % kSharers != 0) return;
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+    const int at = lane / kSharers * kLeft + i;
+    const int row = own_row + at / kOf.warp_columns;
+    const int column = own_column + at % kOf.warp_columns;
+    if (row < x.count && column < w.count) store_output(args, first_row + row, first_column + column, chains[i]);
+  }
+}
+
+template <DType type, std::size_t... kTiles>
+int launch_type(const FloatRowsArgs& args, const Stream& stream, std::index_sequence<kTiles...> /*all*/) {
+  constexpr decltype(&float_tiles<type, 0>) kKernels[] = {float_tiles<type, kTiles>...};
+  return launch(kKernels[float_tile(args.rows, args.n)], float_rows_plan(args.rows, args.n), stream, args);
 }
 
 }  // namespace
 
 int launch_float_rows(const FloatRowsArgs& args, const Stream& stream) {
-  const LaunchPlan plan = float_rows_plan(args.n);
-  if (args.type == DType::f32) return launch(float_rows<DType::f32>, plan, stream, args);
-  if (args.type == DType::f16) return launch(float_rows<DType::f16>, plan, stream, args);
-  if (args.type == DType::bf16) return launch(float_rows<DType::bf16>, plan, stream, args);
+  constexpr std::make_index_sequence<kFloatTiles.size()> kAll;
+  if (args.type == DType::f32) return launch_type<DType::f32>(args, stream, kAll);
+  if (args.type == DType::f16) return launch_type<DType::f16>(args, stream, kAll);
+  if (args.type == DType::bf16) return launch_type<DType::bf16>(args, stream, kAll);
   return cudaErrorInvalidValue;
 }
 

@@ -139,11 +139,11 @@ class ProductOp final : public CudaOp {
   }
 
  private:
-  // Few rows of f32 with one matrix of plain weights.
+  // Rows of f32 with one matrix of plain weights.
   bool takes_float_rows() const {
     const View x = bank_.at(nullptr).x;
     return is_float(views_.w.type) && views_.w.rank == 2 && x.rank == 2 && x.type == DType::f32 &&
-           x.dims[0] <= kFloatRows;
+           fits_float_rows(x.dims[0], views_.w.dims[0], views_.w.dims[1]);
   }
   void enqueue_float_rows(const CudaRun& at) const {
     const View x = bank_.at(nullptr).x;

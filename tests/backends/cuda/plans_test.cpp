@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/block_rows_plan.h"
+#include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
 #include "backends/cuda/wide_rows_plan.h"
@@ -70,6 +71,23 @@ TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
   for (const DType type : {DType::q8_0, DType::q4_0, DType::mxfp4}) {
     for (const bool few : {false, true}) EXPECT_LE(block_shared_bytes(type, few) + 4096, kSmallest);
   }
+}
+
+TEST(CudaPlans, TilesOfFloatsCoverEveryOutput) {
+  for (const FloatTile& tile : kFloatTiles) {
+    EXPECT_GE(tile.stages(), 3);
+    EXPECT_LE(tile.stages() * tile.stage_bytes(), kFloatShared);
+    EXPECT_EQ(tile.step % kWarp, 0);
+  }
+  for (std::int64_t rows = 1; rows < 3000; rows += 1 + rows / 7) {
+    for (const std::int64_t n : {1, 3, 8, 60, 128, 256, 2048, 151936}) {
+      const FloatTile& tile = kFloatTiles[float_tile(rows, n)];
+      const LaunchPlan plan = float_rows_plan(rows, n);
+      EXPECT_EQ(plan.blocks, ceil_div(rows, tile.rows()) * ceil_div(n, tile.columns()));
+      EXPECT_TRUE(plan.blocks >= kFloatBlocks || rows * n < 64 * kFloatBlocks) << rows << " rows, " << n << " columns";
+    }
+  }
+  EXPECT_FALSE(fits_float_rows(1, std::int64_t{1} << 31, 1));
 }
 
 TEST(CudaPlans, PlanesLieSideBySide) {
