@@ -187,10 +187,6 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
     return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
   });
   if (rows.first_token >= n_live) return;
-  if (cut.run > 0) {  // left to `many`
-    const auto token = static_cast<unsigned>(rows.first_token);
-    if (of_one_sequence(args, token - token % static_cast<unsigned>(cut.run), cut.run, n_live)) return;
-  }
 
   // The same: the length, and where the first units lie, each thread one position.
   const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
@@ -347,6 +343,29 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   }
 }
 
+// Which of the block's next kUnitWarps items, from `item` on, `many` does not take: bit i for the ith. A warp looks at one
+// of them. Every thread of the block comes here.
+__device__ __forceinline__ unsigned items_left(const AttentionArgs& args, const AttentionCut& cut, unsigned item,
+                                               unsigned n_items) {
+  __shared__ int is_left[kUnitWarps];
+  const unsigned warp = threadIdx.x / kWarp;
+  item += warp * gridDim.x;
+  bool left = false;
+  if (item < n_items) {
+    const auto token = static_cast<unsigned>(few_rows(args, cut, item).first_token);
+    const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
+    const bool taken = of_one_sequence(args, token - token % static_cast<unsigned>(cut.run), cut.run, n_live);
+    left = !taken && token < n_live;
+  }
+  __syncthreads();  // nobody still reads what was left before
+  if (threadIdx.x % kWarp == 0) is_left[warp] = left ? 1 : 0;
+  __syncthreads();
+  unsigned bits = 0;
+#pragma unroll
+  for (int i = 0; i < kUnitWarps; ++i) bits |= static_cast<unsigned>(is_left[i]) << i;
+  return bits;
+}
+
 template <int width>
 __global__ void __launch_bounds__(kThreads, width <= 128 ? 2 : 1)
     few_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
@@ -355,8 +374,12 @@ __global__ void __launch_bounds__(kThreads, width <= 128 ? 2 : 1)
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<FewShared<width>*>(memory);
   const auto n_items = static_cast<unsigned>(items_of(cut, args.k.dims[2]));
+  unsigned left = ~0U;
 #pragma unroll 1
-  for (unsigned item = blockIdx.x; item < n_items; item += gridDim.x) attend<width>(args, cut, kept, item, shared);
+  for (unsigned item = blockIdx.x, nth = 0; item < n_items; item += gridDim.x, ++nth) {
+    if (cut.run > 0 && nth % kUnitWarps == 0) left = items_left(args, cut, item, n_items);
+    if ((left >> nth % kUnitWarps & 1U) != 0) attend<width>(args, cut, kept, item, shared);
+  }
 }
 
 }  // namespace

@@ -60,8 +60,10 @@ __device__ __forceinline__ bool of_one_sequence(const AttentionArgs& args, std::
                                                 std::int64_t n_live) {
   const std::int32_t seq = int_at(args.seqs, first);
   bool same = true;
-  for (std::int64_t i = threadIdx.x % kWarp; i < n && first + i < n_live; i += kWarp) {
-    same = same && int_at(args.seqs, first + i) == seq;
+  // Tokens that are not live are read, too: none waits for the live count.
+  for (std::int64_t i = threadIdx.x % kWarp; i < n && first + i < args.q.dims[0]; i += kWarp) {
+    const std::int32_t other = int_at(args.seqs, first + i);
+    same = same && (other == seq || first + i >= n_live);
   }
   return __all_sync(kAllLanes, same) != 0;
 }
