@@ -76,6 +76,27 @@ bool fits_heads(const Tensor& t) {
   return t.rank == 3 && t.dtype == DType::f32 && t.inner() <= kHeadWidth && takes_vectors(view_of(t));
 }
 
+class HeadRowsOp final : public CudaOp {
+ public:
+  HeadRowsOp(const HeadRowsArgs& args, std::string what) : args_(args), what_(std::move(what)) {
+    const View& v = args_.write.v;
+    const auto runs = [](const View& pool) { return is_float(pool.type) && takes_vectors(pool); };
+    args_.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
+    args_.k_pool_runs = runs(args_.write.k_pool);
+    args_.v_pool_runs = runs(args_.write.v_pool);
+  }
+  std::int64_t scratch_bytes() const override { return kv_write_scratch(args_.k.dims[0]); }
+  void enqueue(const CudaRun& run) const override {
+    HeadRowsArgs args = args_;
+    args.write.places = kv_places_in(run.scratch, args.k.dims[0]);
+    check(launch_head_rows(args, run.stream), what_);
+  }
+
+ private:
+  HeadRowsArgs args_;
+  std::string what_;
+};
+
 Found head_rows(Ops ops, std::size_t first) {
   std::size_t i = first;
   const auto* q_norm = at<RmsNorm>(ops, i);
@@ -102,7 +123,7 @@ Found head_rows(Ops ops, std::size_t first) {
   };
   if (!same(k_as_q, *q) || q->out != q->x || k->out != k->x || write->k != k->x || write->live != q->live ||
       write->positions != q->positions || !fits_heads(q->x) || !fits_heads(k->x) || q->x.inner() != k->x.inner() ||
-      write->v.rank != 3 || write->v.dim(1) != k->x.dim(1) || kv_has_places(q->x.dim(0)) || q->x.dim(0) == 0) {
+      write->v.rank != 3 || write->v.dim(1) != k->x.dim(1) || q->x.dim(0) == 0) {
     return std::nullopt;
   }
   const std::initializer_list<const Tensor*> written = {&q->x, &k->x, &write->kv.k, &write->kv.v};
@@ -120,7 +141,7 @@ Found head_rows(Ops ops, std::size_t first) {
     args.k_norm = view_of(k_norm->weight);
     args.eps = q_norm->eps;
   }
-  return FusedOps{first, i + 3 - first, launch_op(launch_head_rows, args, "heads " + shape_text(q->x.shape()))};
+  return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
 // A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.

@@ -1,6 +1,6 @@
-// Norm, rotation and cache write of the heads of few tokens in one pass: rms_norm of q's heads and of k's, where the model
-// has them, rope of both, and kv_write, with the bits of those ops one after another. A warp has a head; the warps of a block
-// are heads of one token, which share the sines and cosines of its position.
+// Norm, rotation and cache write of heads in one pass: rms_norm of q's heads and of k's, where the model has them, rope of
+// both, and kv_write, with the bits of those ops one after another. A warp has a head at a time, a lane eight neighbouring
+// elements of it; the warps of a block have heads of one token, which share the sines and cosines of its position.
 #pragma once
 
 #include "backends/cuda/kv_write_plan.h"
@@ -16,19 +16,24 @@ struct HeadRowsArgs {
   View k_norm;
   float eps = 0;
   KvWriteArgs write;
+  bool v_runs = false;  // eight elements of v are a vector of f32
+  bool k_pool_runs = false;
+  bool v_pool_runs = false;
 };
 
 inline constexpr int kHeadWarps = 8;
 inline constexpr std::int64_t kHeadWidth = 256;  // elements of a head, at most
 static_assert(is_warp_row(kHeadWidth) && kHeadWidth / 2 <= kRopePairs);
 
-constexpr std::int64_t head_row_blocks(std::int64_t n_heads, std::int64_t n_kv_heads) {
-  return ceil_div(n_heads + 2 * n_kv_heads, kHeadWarps);
+// Few tokens: a head for each warp. Many: a block has a token, so that its sines and cosines are computed once.
+inline constexpr std::int64_t kHeadTokens = 512;
+constexpr std::int64_t head_row_blocks(std::int64_t n_tokens, std::int64_t n_heads, std::int64_t n_kv_heads) {
+  return n_tokens >= kHeadTokens ? 1 : ceil_div(n_heads + 2 * n_kv_heads, kHeadWarps);
 }
 constexpr LaunchPlan head_rows_plan(std::int64_t n_tokens, std::int64_t n_heads, std::int64_t n_kv_heads) {
-  return {.blocks = n_tokens * head_row_blocks(n_heads, n_kv_heads), .threads = kHeadWarps * kWarp};
+  return {.blocks = n_tokens * head_row_blocks(n_tokens, n_heads, n_kv_heads), .threads = kHeadWarps * kWarp};
 }
-static_assert(head_rows_plan(1, 32, 4).blocks == 5);
+static_assert(head_rows_plan(1, 32, 4).blocks == 5 && head_rows_plan(2048, 32, 4).blocks == 2048);
 
 int launch_head_rows(const HeadRowsArgs& args, const Stream& stream);
 

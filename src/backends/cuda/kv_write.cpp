@@ -28,7 +28,7 @@ class CudaKvWrite final : public CudaOp {
   std::int64_t scratch_bytes() const override { return kv_write_scratch(args_.k.dims[0]); }
   void enqueue(const CudaRun& run) const override {
     KvWriteArgs args = args_;
-    args.places = reinterpret_cast<std::int64_t*>(run.scratch);
+    args.places = kv_places_in(run.scratch, args.k.dims[0]);
     check(launch_kv_write(args, run.stream), what_);
   }
 

@@ -21,54 +21,53 @@ __device__ void put_heads(const View& from, const View& pool, std::int64_t t, st
   }
 }
 
-__global__ void __launch_bounds__(kKvThreads) places_kernel(const __grid_constant__ KvWriteArgs args) {
+__global__ void __launch_bounds__(kPlaceThreads) places_kernel(const __grid_constant__ KvWriteArgs args) {
   begin();
-  const std::int64_t n_live = live_rows(args.live, args.k.dims[0]);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kKvThreads;
-  for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * kKvThreads + threadIdx.x; t < n_live; t += step) {
-    args.places[t] = place_number(args, t);
-  }
-}
-
-template <int tokens>
-__global__ void __launch_bounds__(kKvThreads) kv_write_kernel(const __grid_constant__ KvWriteArgs args) {
-  begin();
-  __shared__ std::int64_t places[tokens];
-  __shared__ int replaced[tokens];
+  __shared__ std::int64_t places[kPlaceTokens];
+  __shared__ int replaced[kPlaceTokens];
   const int tid = static_cast<int>(threadIdx.x);
   const std::int64_t n_live = live_rows(args.live, args.k.dims[0]);
-  const auto place_at = [&](std::int64_t t) { return tokens > 1 ? args.places[t] : place_number(args, t); };
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * tokens; first < n_live;
-       first += static_cast<std::int64_t>(gridDim.x) * tokens) {
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kPlaceTokens; first < n_live;
+       first += static_cast<std::int64_t>(gridDim.x) * kPlaceTokens) {
     __syncthreads();  // nobody still reads the places before these
-    if (tid < tokens) {
-      places[tid] = first + tid < n_live ? place_at(first + tid) : -1;
+    if (tid < kPlaceTokens) {
+      places[tid] = first + tid < n_live ? place_number(args, first + tid) : -1;
       replaced[tid] = 0;
     }
     __syncthreads();
-    for (std::int64_t t = first + 1 + tid; t < n_live; t += kKvThreads) {
-      const std::int64_t place = place_at(t);
-      for (int i = 0; i < tokens; ++i) {
+    for (std::int64_t t = first + 1 + tid; t < n_live; t += kPlaceThreads) {
+      const std::int64_t place = place_number(args, t);
+#pragma unroll
+      for (int i = 0; i < kPlaceTokens; ++i) {
         if (places[i] == place && first + i < t) replaced[i] = 1;  // whoever says so says the same
       }
     }
     __syncthreads();
-    for (int i = 0; i < tokens; ++i) {
-      if (places[i] < 0 || replaced[i] != 0) continue;
-      put_heads(args.k, args.k_pool, first + i, places[i]);
-      put_heads(args.v, args.v_pool, first + i, places[i]);
-    }
+    if (tid < kPlaceTokens && first + tid < n_live) args.places[first + tid] = replaced[tid] != 0 ? -1 : places[tid];
+  }
+}
+
+__global__ void __launch_bounds__(kKvThreads) kv_write_kernel(const __grid_constant__ KvWriteArgs args) {
+  begin();
+  const std::int64_t n_live = live_rows(args.live, args.k.dims[0]);
+  for (std::int64_t t = blockIdx.x; t < n_live; t += gridDim.x) {
+    const std::int64_t place = own_place<kKvThreads>(args, t, n_live);
+    if (place < 0) continue;
+    put_heads(args.k, args.k_pool, t, place);
+    put_heads(args.v, args.v_pool, t, place);
   }
 }
 
 }  // namespace
 
+int launch_kv_places(const KvWriteArgs& args, const Stream& stream) {
+  return launch(places_kernel, kv_places_plan(args.k.dims[0]), stream, args);
+}
+
 int launch_kv_write(const KvWriteArgs& args, const Stream& stream) {
-  const std::int64_t n_tokens = args.k.dims[0];
-  if (!kv_has_places(n_tokens)) return launch(kv_write_kernel<1>, kv_write_plan(n_tokens), stream, args);
-  const cudaError_t error = launch(places_kernel, kv_places_plan(n_tokens), stream, args);
+  const int error = launch_kv_places(args, stream);
   if (error != cudaSuccess) return error;
-  return launch(kv_write_kernel<kKvTokens>, kv_write_plan(n_tokens), stream, args);
+  return launch(kv_write_kernel, kv_write_plan(args.k.dims[0]), stream, args);
 }
 
 }  // namespace conclave::cuda

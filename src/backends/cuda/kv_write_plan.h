@@ -1,6 +1,6 @@
-// kv_write: a block takes one token, or eight where there are many, and first looks whether a later token names the
-// same place: then that one's value stands and this one's is never written. Many tokens have their places written down
-// by a kernel before, so that looking is one read per token.
+// kv_write: a block takes one token and first looks whether a later token names the same place: then that one's value
+// stands and this one's is never written. Where there are many tokens a kernel before it does the looking, for some of them
+// at a time.
 #pragma once
 
 #include "backends/cuda/kv_view_plan.h"
@@ -8,7 +8,8 @@
 namespace conclave::cuda {
 
 inline constexpr int kKvThreads = 256;
-inline constexpr int kKvTokens = 8;                // of a block, where there are many
+inline constexpr int kPlaceThreads = 512;
+inline constexpr int kPlaceTokens = 16;            // whose places a block finds
 inline constexpr std::int64_t kKvFewTokens = 256;  // up to here each block finds places on its own
 
 struct KvWriteArgs {
@@ -20,7 +21,7 @@ struct KvWriteArgs {
   KvPages kv;
   View k_pool;
   View v_pool;
-  std::int64_t* places = nullptr;  // [n_tokens], scratch where there are many tokens
+  std::int64_t* places = nullptr;  // [n_tokens], scratch where there are many: where a token goes; -1: nowhere
 };
 
 constexpr bool kv_has_places(std::int64_t n_tokens) {
@@ -31,15 +32,17 @@ constexpr std::int64_t kv_write_scratch(std::int64_t n_tokens) {
 }
 constexpr LaunchPlan kv_places_plan(std::int64_t n_tokens) {
   if (!kv_has_places(n_tokens)) return {};
-  return {.blocks = std::min(ceil_div(n_tokens, kKvThreads), std::int64_t{1} << 20), .threads = kKvThreads};
+  return {.blocks = std::min(ceil_div(n_tokens, kPlaceTokens), std::int64_t{1} << 20), .threads = kPlaceThreads};
 }
 constexpr LaunchPlan kv_write_plan(std::int64_t n_tokens) {
-  const std::int64_t each = kv_has_places(n_tokens) ? kKvTokens : 1;
-  return {.blocks = std::min(ceil_div(n_tokens, each), std::int64_t{1} << 20), .threads = kKvThreads};
+  return {.blocks = std::min(n_tokens, std::int64_t{1} << 20), .threads = kKvThreads};
 }
-static_assert(kv_write_plan(0).blocks == 0 && kv_write_plan(256).blocks == 256 && kv_write_plan(257).blocks == 33);
-static_assert(kv_places_plan(256).blocks == 0 && kv_places_plan(257).blocks == 2);
+static_assert(kv_write_plan(0).blocks == 0 && kv_write_plan(257).blocks == 257);
+static_assert(kv_places_plan(256).blocks == 0 && kv_places_plan(257).blocks == 17);
 
+// Fills args.places, where there are many tokens.
+int launch_kv_places(const KvWriteArgs& args, const Stream& stream);
+// The same, and then the cache.
 int launch_kv_write(const KvWriteArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda
