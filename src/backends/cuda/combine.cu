@@ -5,29 +5,35 @@
 namespace conclave::cuda {
 namespace {
 
+// Threads of a row of up to 3072: each may have more registers, and all that it loads stays in them.
+constexpr int kShortRowThreads = 384;
+
 // Elements i .. i+7 of the token's sum: slots ascending, sum = fma(weight, row, sum) from 0; then + shared.
 template <bool kVector>
 __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_t token, std::int64_t i, std::int64_t d,
                                             Run& sum) {
   constexpr int kSlotsAtOnce = kVector ? 8 : 2;  // whose rows are on their way together
   const std::int64_t top_k = args.weights.dims[1];
+  const auto* indices = reinterpret_cast<const std::int32_t*>(row_of(args.index, token));
+  const auto* weights = reinterpret_cast<const float*>(row_of(args.weights, token));
   RunWords shared{};
   if (args.shared.data != nullptr) shared = load_words<kVector>(args.shared.type, row_of(args.shared, token), i, d);
   clear_run(sum);
   for (std::int64_t from = 0; from < top_k; from += kSlotsAtOnce) {
-    const std::byte* row[kSlotsAtOnce];
+    // All of them are asked for before the first is looked at.
+    std::int32_t index[kSlotsAtOnce];
     float weight[kSlotsAtOnce];
 #pragma unroll
     for (int j = 0; j < kSlotsAtOnce; ++j) {
-      const std::int64_t slot = from + j;
+      index[j] = from + j < top_k ? indices[from + j] : -1;
+      weight[j] = from + j < top_k ? weights[from + j] : 0.0F;
+    }
+    const std::byte* row[kSlotsAtOnce];
+#pragma unroll
+    for (int j = 0; j < kSlotsAtOnce; ++j) {
       row[j] = nullptr;
-      weight[j] = 0;
-      if (slot < top_k) {
-        const std::int64_t index = int_at(args.index, token, slot);
-        weight[j] = float_at(args.weights, token, slot);
-        if (index >= 0 && index < args.index_end) {
-          row[j] = args.rows.rank == 2 ? row_of(args.rows, index) : row_of(args.rows, token, slot);
-        }
+      if (index[j] >= 0 && index[j] < args.index_end) {
+        row[j] = args.rows.rank == 2 ? row_of(args.rows, index[j]) : row_of(args.rows, token, from + j);
       }
     }
     RunWords words[kSlotsAtOnce];
@@ -51,10 +57,10 @@ __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_
   for (int e = 0; e < kRunLength; ++e) sum[e] += x[e];
 }
 
-// Elements i .. i+7 of the token's new residual, as stored; 0 past its end.
+// Elements i .. i+7 of the token's new residual, as stored where it is live; 0 past its end.
 template <bool kVector>
 __device__ __forceinline__ void residual_run(const CombineArgs& args, std::int64_t token, std::int64_t i,
-                                             std::int64_t d, Run& out) {
+                                             std::int64_t d, bool live, Run& out) {
   std::byte* residual = row_of(args.out, token);
   const RunWords before = load_words<kVector>(args.out.type, residual, i, d);
   Run sum;
@@ -65,11 +71,11 @@ __device__ __forceinline__ void residual_run(const CombineArgs& args, std::int64
     // Past the end, which vectors do not reach, there is nothing for a sum over the row: not even 0 * infinity.
     out[e] = kVector || i + e < d ? as_stored(args.out.type, out[e] + sum[e]) : 0.0F;
   }
-  store_run<kVector>(args.out.type, residual, i, d, out);
+  if (live) store_run<kVector>(args.out.type, residual, i, d, out);
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const __grid_constant__ CombineArgs args) {
+__global__ void __launch_bounds__(kCombineThreads, 4) combine_kernel(const __grid_constant__ CombineArgs args) {
   begin();
   const std::int64_t d = args.out.dims[1];
   const std::int64_t parts = (d + kCombineColumns - 1) / kCombineColumns;
@@ -83,38 +89,41 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const __grid_c
       combine_run<kVector>(args, at.quotient, i, d, run);
       store_run<kVector>(args.out.type, row_of(args.out, at.quotient), i, d, run);
     } else {
-      residual_run<kVector>(args, at.quotient, i, d, run);
+      residual_run<kVector>(args, at.quotient, i, d, true, run);
     }
   }
 }
 
 // kPasses: runs that a thread keeps of the residual; 0: any number, read a second time.
 // kBank: also leaves the rows as int8.
-template <int kPasses, bool kVector, bool kBank>
-__global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __grid_constant__ CombineArgs args) {
-  begin();
+template <int kPasses, bool kVector, bool kBank, int kThreads = kMaxRowThreads>
+__global__ void __launch_bounds__(kThreads) combine_norm_kernel(const __grid_constant__ CombineArgs args) {
   __shared__ RowShared shared;
   const std::int64_t d = args.out.dims[1];
-  const std::int64_t n_tokens = live_rows(args.live, args.out.dims[0]);
   const std::int64_t first = kRunLength * threadIdx.x;
   const std::int64_t step = kRunLength * blockDim.x;
-  for (std::int64_t token = blockIdx.x; token < n_tokens; token += gridDim.x) {
+  constexpr int kRuns = kPasses > 0 ? kPasses : 1;
+  RunWords weight[kRuns];
+  const auto load_weight = [&] {
+    load_runs<kRuns, kVector>(args.norm_weight.type, args.norm_weight.data, first, step, d, weight);
+  };
+  constexpr bool kEarly = kThreads == kShortRowThreads;  // elsewhere registers have no room
+  if constexpr (kEarly) load_weight();
+  begin();
+  const std::int32_t count = live_count(args.live);
+  for (std::int64_t token = blockIdx.x; token < args.out.dims[0]; token += gridDim.x) {
     std::byte* normed = row_of(args.normed, token);
     if constexpr (kPasses > 0) {
+      // A token that is not live is read, too: nothing waits for the count.
       Run kept[kPasses];
 #pragma unroll
       for (int p = 0; p < kPasses; ++p) {
         const std::int64_t i = first + p * step;
         clear_run(kept[p]);
-        if (i < d) residual_run<kVector>(args, token, i, d, kept[p]);
+        if (i < d) residual_run<kVector>(args, token, i, d, is_live(count, token), kept[p]);
       }
-      Run weight[kPasses];
-#pragma unroll
-      for (int p = 0; p < kPasses; ++p) {
-        const std::int64_t i = first + p * step;
-        clear_run(weight[p]);
-        if (i < d) load_run<kVector>(args.norm_weight.type, args.norm_weight.data, i, d, weight[p]);
-      }
+      if (!is_live(count, token)) break;
+      if constexpr (!kEarly) load_weight();
       const NormScale scale = norm_scale(d, args.eps, [&](float factor) {
         float sum = 0;
 #pragma unroll
@@ -124,14 +133,17 @@ __global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __gr
 #pragma unroll
       for (int p = 0; p < kPasses; ++p) {
         const std::int64_t i = first + p * step;
-        norm_run(kept[p], weight[p], scale, kept[p]);
+        Run by;
+        as_floats(args.norm_weight.type, weight[p], by);
+        norm_run(kept[p], by, scale, kept[p]);
         if (i < d) store_run<kVector>(args.normed.type, normed, i, d, kept[p]);
         if (kBank && i < d) put_in_bank(args.bank, token, i, d, kept[p]);
       }
     } else {
+      if (!is_live(count, token)) break;
       for (std::int64_t i = first; i < d; i += step) {
         Run run;
-        residual_run<kVector>(args, token, i, d, run);
+        residual_run<kVector>(args, token, i, d, true, run);
       }
       // Each thread reads the elements that it wrote itself.
       const std::byte* residual = row_of(args.out, token);
@@ -146,10 +158,10 @@ __global__ void __launch_bounds__(kMaxRowThreads) combine_norm_kernel(const __gr
       });
       for (std::int64_t i = first; i < d; i += step) {
         Run run;
-        Run weight;
+        Run by;
         load_run<kVector>(args.out.type, residual, i, d, run);
-        load_run<kVector>(args.norm_weight.type, args.norm_weight.data, i, d, weight);
-        norm_run(run, weight, scale, run);
+        load_run<kVector>(args.norm_weight.type, args.norm_weight.data, i, d, by);
+        norm_run(run, by, scale, run);
         store_run<kVector>(args.normed.type, normed, i, d, run);
       }
     }
@@ -162,6 +174,11 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   const LaunchPlan plan = combine_plan(args.into, args.out.dims[0], d);
   if (args.into != CombineInto::residual_norm) return launch(combine_kernel<kVector>, plan, stream, args);
   const bool bank = kVector && args.bank.q != nullptr;
+  if constexpr (kVector) {
+    if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1) {
+      return launch(combine_norm_kernel<1, true, true, kShortRowThreads>, plan, stream, args);
+    }
+  }
   if (row_passes(d) == 1) {
     return bank ? launch(combine_norm_kernel<1, kVector, kVector>, plan, stream, args)
                 : launch(combine_norm_kernel<1, kVector, false>, plan, stream, args);

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
   const std::int64_t t = blockIdx.x / blocks;
   const int step = static_cast<int>(blocks) * kHeadWarps;
   int unit = static_cast<int>(blockIdx.x % blocks) * kHeadWarps + warp;
-  const std::int64_t n_live = live_rows(args.rope.live, q.dims[0]);
+  const std::int32_t count = live_count(args.rope.live);
   const double position = int_at(args.rope.positions, t);
 
   const auto row_at = [&](int at) {
@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
   };
   Run run;
   fetch(unit, run);  // what is not live is there, too: nothing waits for the count
-  if (t >= n_live) return;
+  if (!is_live(count, t)) return;
   for (int i = tid; i < args.rope.n_rot / 2; i += kHeadWarps * kWarp) {
     shared.turns[i] = turn_of(args.rope, position, i);
   }
-  const std::int64_t place = own_place<kHeadWarps * kWarp>(args.write, t, n_live);  // and the turns are there
+  const std::int64_t place = own_place<kHeadWarps * kWarp>(args.write, t);  // and the turns are there
 
   for (; unit < n_units; unit += step) {
     Run next;
@@ -113,14 +113,15 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
     if (!of_v) {
       const View& weight = of_q ? args.q_norm : args.k_norm;
       if (weight.data != nullptr) {  // as rms_norm does a short row
-        Run by;
-        clear_run(by);
-        if (first < d) load_run<true>(weight.type, weight.data, first, d, by);
+        RunWords words{};
+        if (first < d) words = load_words<true>(weight.type, weight.data, first, d);
         const NormScale scale = norm_scale(d, args.eps, [&](float factor) {
           float sum = 0;
           add_squares(run, factor, sum);
           return sum_row<true>(sum, unused);
         });
+        Run by;
+        as_floats(weight.type, words, by);
         norm_run(run, by, scale, run);
       }
       rotate_run(args.rope, shared.turns, own_row, first, d, run);

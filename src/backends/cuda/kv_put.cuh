@@ -18,13 +18,14 @@ __device__ __forceinline__ std::int64_t place_number(const KvWriteArgs& args, st
 // Where token t goes. A place that a later token names is that token's: -1. By the whole block, where nobody has looked
 // before; a barrier.
 template <int threads>
-__device__ __forceinline__ std::int64_t own_place(const KvWriteArgs& args, std::int64_t t, std::int64_t n_live) {
+__device__ __forceinline__ std::int64_t own_place(const KvWriteArgs& args, std::int64_t t) {
   if (args.places != nullptr) {
     const std::int64_t place = args.places[t];
     __syncthreads();
     return place;
   }
   const std::int64_t place = place_number(args, t);
+  const std::int64_t n_live = live_rows(args.live, args.k.dims[0]);
   bool replaced = false;
   for (std::int64_t later = t + 1 + threadIdx.x; later < n_live; later += threads) {
     replaced = replaced || place_number(args, later) == place;

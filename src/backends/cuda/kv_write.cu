@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kKvThreads) kv_write_kernel(const __grid_const
   begin();
   const std::int64_t n_live = live_rows(args.live, args.k.dims[0]);
   for (std::int64_t t = blockIdx.x; t < n_live; t += gridDim.x) {
-    const std::int64_t place = own_place<kKvThreads>(args, t, n_live);
+    const std::int64_t place = own_place<kKvThreads>(args, t);
     if (place < 0) continue;
     put_heads(args.k, args.k_pool, t, place);
     put_heads(args.v, args.v_pool, t, place);

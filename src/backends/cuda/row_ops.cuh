@@ -75,6 +75,17 @@ __device__ __forceinline__ void clear_run(Run& run) {
   for (int j = 0; j < kRunLength; ++j) run[j] = 0;
 }
 
+// A thread's runs of a row: at `first`, and every `step` from there; zeros past its end.
+template <int kPasses, bool kVector>
+__device__ __forceinline__ void load_runs(DType type, const std::byte* row, std::int64_t first, std::int64_t step,
+                                          std::int64_t d, RunWords (&out)[kPasses]) {
+#pragma unroll
+  for (int p = 0; p < kPasses; ++p) {
+    out[p] = {};
+    if (first + p * step < d) out[p] = load_words<kVector>(type, row, first + p * step, d);
+  }
+}
+
 template <bool kVector>
 __device__ __forceinline__ void store_run(DType type, std::byte* row, std::int64_t i, std::int64_t d, const Run& run) {
   if constexpr (!kVector) {
