@@ -102,17 +102,17 @@ __global__ void __launch_bounds__(kFloatTiles[kTile].threads())
                                    min(kOf.columns(), args.n - first_column), args.k};
   for (int step = 0; step < kStages - 1 && step < steps; ++step) w.copy(w_at(step), step);
   begin();
-  const auto rows = static_cast<int>(live_rows(args.live, args.rows));
+  const std::int32_t count = live_count(args.live);
+  // Rows that are not live are fetched, too: nothing waits for the count.
   const FloatCopies<DType::f32, kTile> x{args.x + first_row * args.x_stride, args.x_stride,
-                                         min(kOf.rows(), rows - first_row), args.k};
-  if (x.count <= 0) {
-    end_copies();
-    await_copies<0>();
-    return;
-  }
+                                         min(kOf.rows(), args.rows - first_row), args.k};
   for (int step = 0; step < kStages - 1; ++step) {
     if (step < steps) x.copy(x_at(step), step);
     end_copies();
+  }
+  if (first_row >= count) {
+    await_copies<0>();
+    return;
   }
 
   const int own_row = warp / kOf.across * kOf.warp_rows;
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kFloatTiles[kTile].threads())
     const int at = lane / kSharers * kLeft + i;
     const int row = own_row + at / kOf.warp_columns;
     const int column = own_column + at % kOf.warp_columns;
-    if (row < x.count && column < w.count) store_output(args, first_row + row, first_column + column, chains[i]);
+    if (row >= x.count || first_row + row >= count || column >= w.count) continue;
+    store_output(args, first_row + row, first_column + column, chains[i]);
   }
 }
 
