@@ -21,17 +21,18 @@ struct FloatCopies {
   __device__ __forceinline__ void copy(std::byte* to, int step) const {
     const int lane = threadIdx.x % kWarp;
     const int bytes = min(kOf.step, k - step * kOf.step) * kBytes;
-    const auto odd = (reinterpret_cast<std::uintptr_t>(from) | static_cast<std::uintptr_t>(stride)) % 16;
+    const auto odd = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from)) | static_cast<unsigned>(stride) |
+                     static_cast<unsigned>(k) * kBytes;
     for (int r = static_cast<int>(threadIdx.x / kWarp); r < count; r += kOf.down * kOf.across) {
       const std::byte* row = from + r * stride + std::int64_t{step} * kOf.step * kBytes;
       std::byte* row_to = to + r * kOf.pitch();
-      if (odd == 0) {
+      if (odd % 16 == 0) {
 #pragma unroll
         for (int at = 16 * lane; at < kOf.step * kBytes; at += 16 * kWarp) {
-          if (at < bytes) copy_16_of(row_to + at, row + at, min(16, bytes - at));
+          if (at < bytes) copy_16(row_to + at, row + at);
         }
       } else if (odd % 4 == 0) {
-        for (int at = 4 * lane; at < bytes; at += 4 * kWarp) copy_4_of(row_to + at, row + at, min(4, bytes - at));
+        for (int at = 4 * lane; at < bytes; at += 4 * kWarp) copy_4(row_to + at, row + at);
       } else {
         for (int at = 2 * lane; at < bytes; at += 2 * kWarp) {
           *reinterpret_cast<std::uint16_t*>(row_to + at) = *reinterpret_cast<const std::uint16_t*>(row + at);

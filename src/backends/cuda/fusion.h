@@ -1,7 +1,7 @@
 // Neighbouring ops of a program that go in one launch, with the bits they have one by one:
 //
 //   matmul, matmul, matmul                              of the same few rows: queries, keys and values
-//   [rms_norm, rms_norm,] rope, rope, kv_write          of the heads of tokens
+//   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
 //   add, rms_norm                                       of the sum
 //
 // and ops that take over work of the next one: a norm whose rows the next products want leaves them as int8, too. Every op

@@ -85,16 +85,10 @@ __device__ __forceinline__ void copy_4(unsigned to, const void* from) {
 __device__ __forceinline__ void copy_16(void* to, const void* from) {
   copy_16(shared_address(to), from);
 }
-// The first `bytes` of it, then zeros.
-__device__ __forceinline__ void copy_16_of(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
-}
-__device__ __forceinline__ void copy_4_of(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
-}
 // Zeros where it is not `there`; nothing is read then.
 __device__ __forceinline__ void copy_16_or_zeros(void* to, const void* from, bool there) {
-  copy_16_of(to, from, there ? 16 : 0);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(there ? 16 : 0));
 }
 __device__ __forceinline__ void copy_8(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from));
