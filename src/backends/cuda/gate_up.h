@@ -11,21 +11,22 @@
 
 namespace conclave::cuda {
 
-// Whether products of many rows are wide_rows': then on so many multiprocessors.
-struct Wide {
-  int multiprocessors = 0;  // 0: they are not
+// What products ask of a GPU.
+struct Room {
+  int wide = 0;                   // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
+  std::int64_t shared_bytes = 0;  // of a block, at most
 };
-Wide wide_on(const Target& target);
+Room room_on(const Target& target);
 
 class GateUpProduct {
  public:
-  // Where `rows` are at most `by_block`, blocks quantise them (row_bank.h).
-  GateUpProduct(const Wide& wide, std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate,
-                const Tensor& up, Activation act, const Tensor& out, ScratchLayout& scratch);
+  // `rows`: of the output.
+  GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
+                Activation act, const Tensor& out, ScratchLayout& scratch);
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
 
  private:
-  Wide wide_;
+  Room room_;
   View gate_;
   View up_;
   View out_;

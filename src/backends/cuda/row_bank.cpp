@@ -10,10 +10,10 @@ OpBank::OpBank(const Tensor& x, Quantised quantised, ScratchLayout& scratch) : q
   bank_.n_rows = row_count(x);
   bank_.k = x.inner();
   bank_.chunks = chunks_of(x.inner());
-  const std::int64_t filled = quantised == Quantised::before ? bank_.n_rows : 0;
-  q_at_ = scratch.add(filled, bank_.chunks * kChunk);
-  scale_at_ = scratch.add(filled, bank_.chunks * 4);
-  sums_at_ = scratch.add(filled, bank_.chunks * 32);
+  const std::int64_t room = quantised == Quantised::before ? ceil_div(bank_.n_rows, kBankRows) * kBankRows : 0;
+  q_at_ = scratch.add(room, bank_.chunks * kChunk);
+  scale_at_ = scratch.add(room, bank_.chunks * 4);
+  sums_at_ = scratch.add(room, bank_.chunks * 32);
 }
 
 RowBank OpBank::at(std::byte* scratch) const {

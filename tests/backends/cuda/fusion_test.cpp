@@ -138,7 +138,10 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
        {Kind{1, 1, 64, true, DType::f16, RopeStyle::neox, 4}, Kind{4, 3, 64, true, DType::q8_0, RopeStyle::neox, 4},
         Kind{3, 3, 128, false, DType::bf16, RopeStyle::interleaved, 4},
         Kind{4, 4, 256, true, DType::f32, RopeStyle::interleaved, 4},
-        Kind{9, 8, 64, true, DType::f16, RopeStyle::neox, 2}}) {  // too many rows for products
+        Kind{5, 5, 64, true, DType::f16, RopeStyle::neox, 4}, Kind{9, 8, 64, true, DType::f16, RopeStyle::neox, 4},
+        Kind{64, 61, 128, true, DType::f16, RopeStyle::neox, 4},
+        Kind{128, 128, 64, false, DType::f16, RopeStyle::neox, 4},
+        Kind{129, 128, 64, true, DType::f16, RopeStyle::neox, 2}}) {  // too many rows for products
     Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .cache = kind.cache, .style = kind.style};
     const auto bank = cuda::CudaBuffer::make(0, cuda::kBankBytes, device.stream());
     const Program program = block.record(kind.n_tokens, kind.live);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/block_rows_plan.h"
+#include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
 #include "backends/cuda/wide_rows_plan.h"
@@ -69,6 +70,53 @@ TEST(CudaPlans, SharedMemoryOfFewRowsFitsEveryGpu) {
   for (const DType type : {DType::q4_k, DType::q6_k}) EXPECT_LE(2 * stage_bytes(type), kSmallest);
   for (const DType type : {DType::q8_0, DType::q4_0, DType::mxfp4}) {
     for (const bool few : {false, true}) EXPECT_LE(block_shared_bytes(type, few) + 4096, kSmallest);
+  }
+}
+
+// Matrices of so many columns, of the types in turn.
+DenseArgs dense_of(std::initializer_list<std::int32_t> columns, std::int32_t chunks, std::int32_t rows,
+                   std::initializer_list<DType> types, std::int64_t shared_bytes) {
+  DenseArgs args{.rows = rows, .k = chunks * kChunk, .chunks = chunks};
+  for (const std::int32_t n : columns) {
+    args.of[args.count].n = n;
+    args.of[args.count].type = types.begin()[args.count % types.size()];
+    ++args.count;
+  }
+  cut_dense(args, shared_bytes);
+  return args;
+}
+
+TEST(CudaPlans, DenseProductsFillTheGpuOnceAndReadRowsSeldom) {
+  constexpr std::int64_t kHopper = 227 * 1024;
+  for (const std::int32_t rows : {5, 8, 33, 64, 128}) {
+    const auto qkv = dense_of({4096, 512, 512}, 8, rows, {DType::q4_k, DType::q4_k, DType::q6_k}, kHopper);
+    EXPECT_EQ(qkv.cut.tiles, 3) << rows;
+    EXPECT_EQ(dense_rows_plan(qkv).blocks, 86 + 11 + 11) << rows;
+  }
+  EXPECT_EQ(dense_rows_plan(dense_of({2048}, 16, 8, {DType::q4_k}, kHopper)).blocks, 128);
+  EXPECT_EQ(dense_rows_plan(dense_of({2048}, 16, 64, {DType::q4_k}, kHopper)).blocks, 64);
+}
+
+TEST(CudaPlans, DenseCutsFitAndCoverAllColumns) {
+  for (const std::int64_t shared_bytes : {99 * 1024, 163 * 1024, 227 * 1024}) {
+    for (std::int32_t chunks = 1; chunks < 60; ++chunks) {
+      for (const std::int32_t rows : {1, 8, 77, 128}) {
+        for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
+          for (const std::int32_t n : {1, 16, 17, 512, 2048, 16895}) {
+            if (!takes_dense(type, rows, n, std::int64_t{chunks} * kChunk, false, shared_bytes)) continue;
+            const DenseArgs args = dense_of({n, 40}, chunks, rows, {type}, shared_bytes);
+            const DenseCut& cut = args.cut;
+            EXPECT_LE(dense_rows_plan(args).shared_bytes, shared_bytes);
+            EXPECT_LE(cut.share * cut.groups, kDenseWarps);
+            EXPECT_GE(cut.share * cut.rounds, chunks);
+            EXPECT_TRUE(cut.rounds == 1 || (cut.share == kDenseWarps && cut.groups == 1));
+            const std::int64_t each = std::int64_t{kTile} * cut.tiles * cut.groups;
+            EXPECT_GE(args.of[0].blocks * each, n);
+            EXPECT_LT((args.of[0].blocks - 1) * each, n);
+          }
+        }
+      }
+    }
   }
 }
 
