@@ -17,7 +17,7 @@ class DenseOp final : public CudaOp {
  public:
   DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
-        shared_bytes_(target.shared_bytes),
+        room_(dense_room(target)),
         made_(made),
         bank_(ops[0]->x, made.q == nullptr ? Quantised::before : Quantised::no, scratch_),
         live_(ints_of(ops[0]->live)) {
@@ -33,12 +33,12 @@ class DenseOp final : public CudaOp {
       bank.scale = made_.scale;
       bank.sums = made_.sums;
     }
-    check(launch_dense_rows(dense_args(products_, bank, live_, shared_bytes_), at.stream), name_);
+    check(launch_dense_rows(dense_args(products_, bank, live_, room_), at.stream), name_);
   }
 
  private:
   std::string name_;
-  std::int64_t shared_bytes_;
+  DenseRoom room_;
   BankOut made_;
   ScratchLayout scratch_;
   OpBank bank_;
@@ -48,20 +48,24 @@ class DenseOp final : public CudaOp {
 
 }  // namespace
 
-bool takes_dense(const ProductViews& product, const View& x, std::int64_t shared_bytes) {
+DenseRoom dense_room(const Target& target) {
+  return {.shared_bytes = target.shared_bytes, .multiprocessors = target.multiprocessors};
+}
+
+bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room) {
   const auto fits = [](const View& w) { return w.rank == 2 && units_fit(w); };
   const bool gate_up = product.up.data != nullptr;
   return fits(product.w) && (!gate_up || (fits(product.up) && product.up.type == product.w.type)) && x.rank == 2 &&
          x.dims[0] > 0 && product.out.rank == 2 &&
-         takes_dense(product.w.type, x.dims[0], product.w.dims[0], x.dims[1], gate_up, shared_bytes);
+         takes_dense(product.w.type, x.dims[0], product.w.dims[0], x.dims[1], gate_up, room);
 }
 
 bool takes_dense(const Matmul& op, const Target& target) {
-  return takes_dense(views_of(op), view_of(op.x), target.shared_bytes);
+  return takes_dense(views_of(op), view_of(op.x), dense_room(target));
 }
 
 DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank, const std::int32_t* live,
-                     std::int64_t shared_bytes) {
+                     const DenseRoom& room) {
   DenseArgs args{.x = bank.x.data,
                  .x_stride = bank.x.strides[0],
                  .q = bank.q,
@@ -86,7 +90,7 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
                              .bias_type = v.bias.type,
                              .act = v.act};
   }
-  cut_dense(args, shared_bytes);
+  cut_dense(args, room);
   return args;
 }
 

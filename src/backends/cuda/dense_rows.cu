@@ -21,17 +21,20 @@ static __device__ __noinline__ float checked(const DenseArgs& args, const DenseM
 // A warp's rows on their way to its ring: its superblock of eight rows at a time, round after round.
 struct DenseRows {
   const DenseArgs& args;
-  unsigned ring;  // the lane's places in it: of values, of sums or scales
-  unsigned beside;
+  unsigned ring;
+  unsigned beside;     // the lane's place for sums or scales
   unsigned stage = 0;  // the one to fill next, in bytes
-  int c;               // superblock
-  int tiles;           // of rows
-  int left;            // of this round
+  int first;           // superblock, and the one in work
+  int c;
+  int from;   // the first row
+  int tiles;  // of rows, and those left of this round
+  int left;
   const std::int8_t* q = nullptr;
   const std::byte* other = nullptr;  // sums, or scales
 
-  __device__ __forceinline__ DenseRows(const DenseArgs& all, const std::byte* to, int first, int n_tiles)
-      : args(all), c(first), tiles(n_tiles), left(n_tiles) {
+  __device__ __forceinline__ DenseRows(const DenseArgs& all, const std::byte* to, int first_chunk, int first_row,
+                                       int n_tiles)
+      : args(all), first(first_chunk), c(first_chunk), from(first_row), tiles(n_tiles), left(n_tiles) {
     const int lane = threadIdx.x % kWarp;
     ring = shared_address(to);
     beside = ring + (lane < 16 ? dense_word(lane / 2, 16 + lane % 2) : kRowTile * kDenseRowStride + 4 * (lane % 8));
@@ -39,15 +42,15 @@ struct DenseRows {
   }
   __device__ __forceinline__ void find() {
     const int lane = threadIdx.x % kWarp;
-    q = args.q + (std::int64_t{lane / 16} * args.chunks + c) * kChunk + 16 * (lane % 16);
+    q = args.q + (std::int64_t{from + lane / 16} * args.chunks + c) * kChunk + 16 * (lane % 16);
     if (lane < 16) {
-      other = reinterpret_cast<const std::byte*>(args.sums + (std::int64_t{lane / 2} * args.chunks + c) * 16) +
+      other = reinterpret_cast<const std::byte*>(args.sums + (std::int64_t{from + lane / 2} * args.chunks + c) * 16) +
               16 * (lane % 2);
     } else {
-      other = reinterpret_cast<const std::byte*>(args.scale + std::int64_t{lane % 8} * args.chunks + c);
+      other = reinterpret_cast<const std::byte*>(args.scale + std::int64_t{from + lane % 8} * args.chunks + c);
     }
   }
-  // The next tile. Every step has its group of copies, be it empty.
+  // The next tile; of a warp that has none, nothing.
   template <bool kSums>
   __device__ __forceinline__ void fetch() {
     const int lane = threadIdx.x % kWarp;
@@ -62,13 +65,13 @@ struct DenseRows {
       if (lane >= 16 && lane < 16 + kRowTile) copy_4(beside + stage, other);
       q += 4 * two;
       other += std::int64_t{lane < 16 ? 32 : 4} * kRowTile * args.chunks;
-      if (--left == 0) {
-        left = tiles;
-        c += kDenseWarps;
-        find();
-      }
     }
-    end_copies();
+    if (--left == 0) {
+      left = tiles;
+      c += kDenseWarps;
+      if (c >= (args.cut.rounds * kDenseWarps)) c = first;  // of the next columns
+      find();
+    }
     stage = stage + kDenseStage == kDenseStages * kDenseStage ? 0 : stage + kDenseStage;
   }
 };
@@ -103,19 +106,24 @@ __device__ __forceinline__ void multiply_rows(const HeldWeights<type> (&w)[kTile
   }
 }
 
-// Block `part` of a matrix.
+// Block `block` of a matrix. An item is a round of a part of the columns; a step is a tile of rows of an item.
 template <DType type, int kTiles>
-__device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMatrix& of, int part, std::byte* shared) {
+__device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMatrix& of, int block,
+                                            std::byte* shared) {
+  constexpr bool kOneItem = kTiles == kDenseTiles;
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
   const int share = args.cut.share;
-  const int rounds = args.cut.rounds;
-  const int slots = dense_slots(rounds);
+  const int rounds = kOneItem ? 1 : args.cut.rounds;
+  const int slots = kOneItem ? 1 : args.cut.slots;
+  const int first_part = block / args.cut.row_parts;
+  const int row_part = block - first_part * args.cut.row_parts;
+  const int items = kOneItem ? 1 : (of.parts - first_part + of.across - 1) / of.across * rounds;
   const int group = warp / share;
   const int mine = warp - group * share;
+  const bool idle = group >= args.cut.groups;
   const bool gate_up = of.up != nullptr;
   const int columns = gate_up ? kTile / 2 : kTile;  // of the output, of a tile
-  const int first_tile = part * args.cut.groups * kTiles;
 
   std::byte* const ring = shared + warp * (kDenseStages * kDenseStage);
   std::byte* const all_weights = shared + kDenseWarps * (kDenseStages * kDenseStage);
@@ -128,30 +136,43 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
     const int at = min(tile * columns + in_tile % columns, of.n - 1);
     return in_tile < columns ? of.w + at * of.w_column : of.up + at * of.up_column;
   };
-  const bool idle = group >= args.cut.groups;
-  const auto fetch_weights = [&](int round) {
-    const int c = round * share + mine;
-    if (idle || c >= args.chunks) return;
-    const unsigned to = shared_address(weights) + round % slots * (kTiles * tile_bytes(type)) +
-                        lane / 2 * column_stride(type) + 16 * (lane % 2);
+  // Items come in order: the next one's weights, to the slots in turn.
+  int next_part = first_part;
+  int next_round = 0;
+  int slot = 0;
+  const auto fetch_weights = [&] {
+    const int c = next_round * share + mine;
+    if (!idle && c < args.chunks) {
+      const unsigned to = shared_address(weights) + slot * (kTiles * tile_bytes(type)) +
+                          lane / 2 * column_stride(type) + 16 * (lane % 2);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      const std::byte* column = column_of(first_tile + group * kTiles + j, lane / 2);
-      copy_unit<type>(to + j * tile_bytes(type), column, column + c * block_bytes(type), c, args.chunks);
+      for (int j = 0; j < kTiles; ++j) {
+        const std::byte* column = column_of((next_part * args.cut.groups + group) * kTiles + j, lane / 2);
+        copy_unit<type>(to + j * tile_bytes(type), column, column + c * block_bytes(type), c, args.chunks);
+      }
+    }
+    if constexpr (!kOneItem) {
+      if (++next_round == rounds) {
+        next_round = 0;
+        next_part += of.across;
+      }
+      slot ^= 1;  // of one slot there is one item
     }
   };
 #pragma unroll 1
-  for (int round = 0; round < slots; ++round) fetch_weights(round);
+  for (int i = 0; i < min(slots, items); ++i) fetch_weights();
   end_copies();
   begin();
+  const int first_row = row_part * args.cut.row_tiles * kRowTile;
   const int n_rows = static_cast<int>(live_rows(args.live, args.rows));
-  const int row_tiles = (n_rows + kRowTile - 1) / kRowTile;
+  const int row_tiles = min(args.cut.row_tiles, (n_rows - first_row + kRowTile - 1) / kRowTile);
+  const int steps = row_tiles > 0 ? items * row_tiles : 0;
 
-  // The outputs of tile `row_tile`, by all threads: superblocks of this round, in order.
-  const auto add_up = [&](const std::byte* from, int round, int row_tile) {
+  // The outputs of a tile of rows, by all threads: superblocks of a round, in order.
+  const auto add_up = [&](const std::byte* from, int part, int round, int row_tile) {
     const int outputs = args.cut.groups * kTiles * kRowTile * kTile;
     const int count = min(args.chunks - round * share, share);
-    const int row = row_tile * kRowTile + threadIdx.x / kTile % kRowTile;
+    const int row = first_row + row_tile * kRowTile + threadIdx.x / kTile % kRowTile;
     const int in_tile = threadIdx.x % kTile;
 #pragma unroll 1
     for (int i = threadIdx.x; i < outputs; i += kDenseThreads) {  // whole warps
@@ -174,8 +195,9 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
         continue;
       }
       const bool there = row < n_rows;
-      if (there && isnan(y)) y = checked(args, of, column_of(first_tile + tile, in_tile), row, y);
-      const int column = (first_tile + tile) * columns + in_tile;
+      const int at_tile = part * args.cut.groups * kTiles + tile;
+      if (there && isnan(y)) y = checked(args, of, column_of(at_tile, in_tile), row, y);
+      const int column = at_tile * columns + in_tile;
       bool stores = there && column < of.n;
       if (gate_up) {
         y = gated(of.act, y, __shfl_xor_sync(kAllLanes, y, kTile / 2));
@@ -187,42 +209,72 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
     }
   };
 
-  DenseRows rows(args, ring, idle ? args.chunks : mine, row_tiles);
-  if (row_tiles > 0) {
+  DenseRows rows(args, ring, idle ? args.chunks : mine, first_row, max(row_tiles, 1));
+  // Every step has its group of copies, be it empty.
+  const auto fetch_rows = [&](int step) {
+    if (step < steps) rows.fetch<is_affine(type)>();
+    end_copies();
+  };
 #pragma unroll
-    for (int i = 0; i < kDenseStages - 1; ++i) rows.fetch<is_affine(type)>();
-  }
+  for (int i = 0; i < kDenseStages - 1; ++i) fetch_rows(i);
+  HeldWeights<type> w[kTiles];
   unsigned stage = 0;
-  int half = 0;  // of the terms
+  int c = mine;  // of the item in work
+  int tile = 0;
+  int with = 0;  // its slot
+  int added_part = first_part;
+  int added_round = 0;
+  int added_tile = 0;
+  // Warps that share a scheduler take turns: while one adds up what came of the step before, the other multiplies.
+  const bool multiplies_first = warp >= kDenseWarps / 2;
 #pragma unroll 1
-  for (int round = 0; round < (row_tiles > 0 ? rounds : 0); ++round) {
-    const int c = round * share + mine;
-    const bool works = !idle && c < args.chunks;
-    if (round < slots) {
-      await_copies<kDenseStages - 1>();  // the rows may be on their way
-    } else {
-      await_copies<0>();
-    }
-    __syncwarp();
-    HeldWeights<type> w[kTiles];
-    if (works) {
+  for (int step = 0; step <= steps; ++step) {
+#pragma unroll 1
+    for (int phase = 0; phase < 2; ++phase) {
+      if ((phase == 0) == multiplies_first) {
+        if (step == steps) continue;
+        if (step == 0) await_copies<kDenseStages - 1>();  // weights; the rows may be on their way
+        if (step > 0) await_copies<kDenseStages - 2>();
+        __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
+        const bool works = !idle && c < args.chunks;
+        if (tile == 0) {
+          if (works) {
 #pragma unroll
-      for (int j = 0; j < kTiles; ++j) w[j].load(weights + (round % slots * kTiles + j) * tile_bytes(type), c);
+            for (int j = 0; j < kTiles; ++j) w[j].load(weights + (with * kTiles + j) * tile_bytes(type), c);
+          }
+          if constexpr (!kOneItem) {
+            with ^= 1;
+            __syncwarp();
+            if (step + slots * row_tiles < steps) fetch_weights();
+          }
+          if (step == 0) {
+            await_copies<kDenseStages - 2>();
+            __syncwarp();
+          }
+        }
+        fetch_rows(step + kDenseStages - 1);
+        if (works) {
+          multiply_rows<type, kTiles>(w, ring + stage,
+                                      terms + (step % 2 * kDenseWarps + warp) * (kTiles * kDenseTerms));
+        }
+        stage = stage + kDenseStage == kDenseStages * kDenseStage ? 0 : stage + kDenseStage;
+        if (++tile == row_tiles) {
+          tile = 0;
+          c += share;
+          if (c >= rounds * share) c = mine;
+        }
+      } else if (step > 0) {
+        add_up(terms + (step - 1) % 2 * (kDenseWarps * kTiles * kDenseTerms), added_part, added_round, added_tile);
+        if (++added_tile == row_tiles) {
+          added_tile = 0;
+          if (++added_round == rounds) {
+            added_round = 0;
+            added_part += of.across;
+          }
+        }
+      }
     }
-    __syncwarp();
-    if (round + slots < rounds) fetch_weights(round + slots);
-#pragma unroll 1
-    for (int tile = 0; tile < row_tiles; ++tile) {
-      await_copies<kDenseStages - 2>();
-      __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
-      rows.fetch<is_affine(type)>();
-      std::byte* const to = terms + half * (kDenseWarps * kTiles * kDenseTerms);
-      if (works) multiply_rows<type, kTiles>(w, ring + stage, to + warp * (kTiles * kDenseTerms));
-      __syncthreads();
-      add_up(to, round, tile);
-      half ^= 1;
-      stage = stage + kDenseStage == kDenseStages * kDenseStage ? 0 : stage + kDenseStage;
-    }
+    __syncthreads();
   }
   await_copies<0>();
 }
@@ -232,15 +284,15 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_rows(const __grid_cons
   extern __shared__ int4 shared_words[];
   auto* const shared = reinterpret_cast<std::byte*>(shared_words);
   int i = 0;
-  unsigned part = blockIdx.x;
-  while (part >= args.of[i].blocks) part -= args.of[i++].blocks;
+  int block = static_cast<int>(blockIdx.x);
+  while (block >= args.of[i].across * args.cut.row_parts) block -= args.of[i++].across * args.cut.row_parts;
   const DenseMatrix& of = args.of[i];
   if (of.type == DType::q4_k) {
-    dense_block<DType::q4_k, kTiles>(args, of, static_cast<int>(part), shared);
+    dense_block<DType::q4_k, kTiles>(args, of, block, shared);
   } else if (of.type == DType::q5_k) {
-    dense_block<DType::q5_k, kTiles>(args, of, static_cast<int>(part), shared);
+    dense_block<DType::q5_k, kTiles>(args, of, block, shared);
   } else {
-    dense_block<DType::q6_k, kTiles>(args, of, static_cast<int>(part), shared);
+    dense_block<DType::q6_k, kTiles>(args, of, block, shared);
   }
 }
 

@@ -18,13 +18,14 @@ struct ProductViews {
   Activation act = Activation::silu;
 };
 
-// Whether the kernel can take it. `shared_bytes`: that a block may have.
-bool takes_dense(const ProductViews& product, const View& x, std::int64_t shared_bytes);
+// Whether the kernel can take it.
+bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room);
 bool takes_dense(const Matmul& op, const Target& target);
 
 // Products of one bank, each of which the kernel can take: up to kDenseMatrices.
 DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank, const std::int32_t* live,
-                     std::int64_t shared_bytes);
+                     const DenseRoom& room);
+DenseRoom dense_room(const Target& target);
 
 // Matmuls of the same x in one launch. `bank`: its rows, where they are there already.
 std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank);

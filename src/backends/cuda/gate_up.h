@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/row_bank.h"
 #include "backends/cuda/row_lists.h"
 #include "ops/moe_ffn.h"
@@ -13,8 +14,8 @@ namespace conclave::cuda {
 
 // What products ask of a GPU.
 struct Room {
-  int wide = 0;                   // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
-  std::int64_t shared_bytes = 0;  // of a block, at most
+  int wide = 0;  // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
+  DenseRoom dense;
 };
 Room room_on(const Target& target);
 

@@ -82,8 +82,8 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
       return;
     }
   }
-  if (one_matrix && bank.q != nullptr && takes_dense(v, bank.x, room.shared_bytes)) {
-    check(launch_dense_rows(dense_args({&v, 1}, bank, table.live, room.shared_bytes), at.stream), op);
+  if (one_matrix && bank.q != nullptr && takes_dense(v, bank.x, room.dense)) {
+    check(launch_dense_rows(dense_args({&v, 1}, bank, table.live, room.dense), at.stream), op);
     return;
   }
   const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
@@ -261,7 +261,7 @@ class SharedExpertOp final : public CudaOp {
 
 Room room_on(const Target& target) {
   return {.wide = target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0,
-          .shared_bytes = target.shared_bytes};
+          .dense = dense_room(target)};
 }
 
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
