@@ -165,7 +165,10 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
   begin();
   const int first_row = row_part * args.cut.row_tiles * kRowTile;
   const int n_rows = static_cast<int>(live_rows(args.live, args.rows));
-  const int row_tiles = min(args.cut.row_tiles, (n_rows - first_row + kRowTile - 1) / kRowTile);
+  const auto tiles_to = [&](int end) { return min(args.cut.row_tiles, (end - first_row + kRowTile - 1) / kRowTile); };
+  // What few rows are read does not wait for how many are alive.
+  int row_tiles = tiles_to(args.rows);
+  if (row_tiles >= kDenseStages) row_tiles = tiles_to(n_rows);
   const int steps = row_tiles > 0 ? items * row_tiles : 0;
 
   // The outputs of a tile of rows, by all threads: superblocks of a round, in order.
