@@ -2,12 +2,13 @@
 // one launch, outputs of attention, shared experts. Bits as in product_plan.h. Runs on every GPU from sm_80 on.
 //
 // Such a product has few columns for a large GPU, so that what it waits for matters most. A block has one to three
-// tiles of 16 columns (of gate and up: 8 of each), and each of its eight warps one superblock of them at a time: a round
-// of eight superblocks. A warp asks for its weights before it waits for the kernel before, decodes them once and keeps
-// them in registers while its rows pass by, eight at a time, in a ring of its own. What its superblock adds to each output
-// goes to shared memory; there the block adds it in the order of the superblocks. Where a column has fewer than eight
-// superblocks, groups of warps have tiles of their own. Where blocks would be too few, each has a part of the rows alone;
-// where a matrix has more parts than there are multiprocessors, a block has several, one after another.
+// tiles of 16 columns (of gate and up: 8 of each), and each of its eight warps one superblock of them at a time: a
+// round of eight superblocks. A warp asks for its weights before it waits for the kernel before, decodes them once and
+// keeps them in registers while its rows pass by, eight at a time, in a ring of its own. What its superblock adds to
+// each output goes to shared memory; there the block adds it in the order of the superblocks. Where a column has fewer
+// than eight superblocks, groups of warps have tiles of their own. Where blocks would be too few, or would read too
+// many rows, each has a part of the rows alone; where a matrix has more parts than there are multiprocessors, a block
+// has several, one after another.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -81,8 +82,8 @@ struct DenseArgs {
   DenseCut cut;
 };
 
-// In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to the outputs, in
-// pairs, for this step and the next. Strides keep accesses in different banks.
+// In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to the outputs,
+// in pairs, for this step and the next. Strides keep accesses in different banks.
 inline constexpr int kDenseRowStride = kChunk + 32;
 inline constexpr int kDenseStage = kRowTile * kDenseRowStride + kRowTile * 4;
 inline constexpr int kDenseTermStride = kTile * 8 + 16;

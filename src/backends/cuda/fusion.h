@@ -1,6 +1,6 @@
 // Neighbouring ops of a program that go in one launch, with the bits they have one by one:
 //
-//   matmul, matmul, matmul                              of the same few rows: queries, keys and values
+//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of the heads of few tokens
 //   add, rms_norm                                       of the sum
 //
