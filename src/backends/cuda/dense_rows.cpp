@@ -18,8 +18,7 @@ class DenseOp final : public CudaOp {
   DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
         room_(dense_room(target)),
-        made_(made),
-        bank_(ops[0]->x, made.q == nullptr ? Quantised::before : Quantised::no, scratch_),
+        bank_(ops[0]->x, Quantised::before, scratch_, made),
         live_(ints_of(ops[0]->live)) {
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
   }
@@ -27,19 +26,12 @@ class DenseOp final : public CudaOp {
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
     bank_.fill(at.scratch, at.stream, name_);
-    RowBank bank = bank_.at(at.scratch);
-    if (made_.q != nullptr) {
-      bank.q = made_.q;
-      bank.scale = made_.scale;
-      bank.sums = made_.sums;
-    }
-    check(launch_dense_rows(dense_args(products_, bank, live_, room_), at.stream), name_);
+    check(launch_dense_rows(dense_args(products_, bank_.at(at.scratch), live_, room_), at.stream), name_);
   }
 
  private:
   std::string name_;
   DenseRoom room_;
-  BankOut made_;
   ScratchLayout scratch_;
   OpBank bank_;
   const std::int32_t* live_;

@@ -82,7 +82,7 @@ struct DenseArgs {
   DenseCut cut;
 };
 
-// In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to the outputs,
+// In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to outputs,
 // in pairs, for this step and the next. Strides keep accesses in different banks.
 inline constexpr int kDenseRowStride = kChunk + 32;
 inline constexpr int kDenseStage = kRowTile * kDenseRowStride + kRowTile * 4;

@@ -11,6 +11,7 @@
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/moe_ffn.h"
+#include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/rope.h"
 
@@ -160,14 +161,14 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
                   launch_op(launch_rms_norm, args, "rms_norm " + shape_text(norm->x.shape()))};
 }
 
-Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank) {
+Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank, const BankOut& made) {
   const auto* op = at<MoeFfn>(ops, first);
   if (op == nullptr || !op->next.weight.defined() || row_passes(op->x.dim(1)) > kKeptPasses) return std::nullopt;
   const Tensor& shared = op->shared_out;
   for (const Tensor* t : {&op->expert_out, &op->residual, &op->next.weight, &op->next.out, &shared}) {
     if (t->defined() && !takes_vectors(view_of(*t))) return std::nullopt;
   }
-  return FusedOps{first, 1, make_ffn(*op, target, bank)};
+  return FusedOps{first, 1, make_ffn(*op, target, bank, made)};
 }
 
 // What an op norms, and how many rows of it are alive.
@@ -186,6 +187,14 @@ bool can_be_banked(const Tensor& t) {
          t.dim(1) <= kBankedChunks * kChunk;
 }
 
+// Whether experts two ops on want the rows that are normed as int8; between them the router has its product.
+bool feeds_experts(Ops ops, std::size_t last, const Normed& rows) {
+  const auto* router = at<Matmul>(ops, last + 1);
+  const auto* experts = at<MoeFfn>(ops, last + 2);
+  return router != nullptr && experts != nullptr && can_be_banked(*rows.out) && !overlap(router->out, *rows.out) &&
+         experts->x == *rows.out && experts->live == *rows.live && !goes_by_pairs(*experts);
+}
+
 }  // namespace
 
 std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes) {
@@ -194,6 +203,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes)
                      .scale = reinterpret_cast<float*>(bank_bytes + kPlaces * kChunk),
                      .sums = reinterpret_cast<std::uint16_t*>(bank_bytes + kPlaces * (kChunk + 4))};
   std::vector<FusedOps> fused;
+  std::size_t fed = ops.size();  // experts whose rows are in the bank
   for (std::size_t i = 0; i < ops.size();) {
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
@@ -201,7 +211,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes)
     const auto after = rows.out != nullptr && can_be_banked(*rows.out) ? products(ops, last + 1, target) : std::nullopt;
     if (after && after->x() == *rows.out && std::get<Matmul>(ops[last + 1]).live == *rows.live) {
       Found before = norm(ops, i, bank);
-      if (!before) before = ffn(ops, i, target, bank);
+      if (!before) before = ffn(ops, i, target, bank, i == fed ? bank : BankOut{});
       if (before) {
         fused.push_back(std::move(*before));
         fused.push_back(make_products(*after, last + 1, target, bank));
@@ -210,6 +220,11 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes)
       }
     }
     Found found = head_rows(ops, i);
+    if (!found && rows.out != nullptr && feeds_experts(ops, last, rows)) {
+      found = norm(ops, i, bank);
+      if (found) fed = last + 2;
+    }
+    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*at<MoeFfn>(ops, i), target, {}, bank)};
     if (!found && std::holds_alternative<Add>(ops[i])) found = norm(ops, i, {});
     if (!found) {
       if (const auto some = products(ops, i, target); some && some->count > 1) {

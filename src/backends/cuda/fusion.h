@@ -4,8 +4,8 @@
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of the heads of few tokens
 //   add, rms_norm                                       of the sum
 //
-// and ops that take over work of the next one: a norm whose rows the next products want leaves them as int8, too. Every op
-// still writes what it says it writes. Host code alone.
+// and ops that take over work of the next one: a norm whose rows products or experts want leaves them as int8, too.
+// Every op still writes what it says it writes. Host code alone.
 #pragma once
 
 #include <memory>

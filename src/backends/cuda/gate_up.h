@@ -21,9 +21,9 @@ Room room_on(const Target& target);
 
 class GateUpProduct {
  public:
-  // `rows`: of the output.
+  // `rows`: of the output. `made`: x as int8, where it is there already.
   GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
-                Activation act, const Tensor& out, ScratchLayout& scratch);
+                Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made = {});
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
 
  private:
@@ -42,7 +42,7 @@ class GateUpProduct {
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
 // The ops, where the offsets are known to be moe_group's.
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made);
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped);
 
 }  // namespace conclave::cuda

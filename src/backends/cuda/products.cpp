@@ -205,10 +205,10 @@ class ProductOp final : public CudaOp {
 
 class GateUpOp final : public CudaOp {
  public:
-  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped)
+  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made)
       : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
         rows_(OpRows::of(op, grouped, scratch_)),
-        product_(room_on(target), op.row_pair.dim(0), op.x, op.gate, op.up, op.act, op.out, scratch_) {}
+        product_(room_on(target), op.row_pair.dim(0), op.x, op.gate, op.up, op.act, op.out, scratch_, made) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
@@ -269,13 +269,13 @@ View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
 }
 
 GateUpProduct::GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
-                             Activation act, const Tensor& out, ScratchLayout& scratch)
+                             Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made)
     : room_(room),
       gate_(view_of(gate)),
       up_(view_of(up)),
       out_(view_of(out)),
       fused_(gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_)),
-      bank_(x, quantised(gate_, up_, view_of(x), out_, rows), scratch),
+      bank_(x, quantised(gate_, up_, view_of(x), out_, rows), scratch, made),
       act_(act),
       g_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)),
       u_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)) {}
@@ -332,11 +332,11 @@ std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool 
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target& target) {
-  return make_gate_up(op, target, false);
+  return make_gate_up(op, target, false, {});
 }
 
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped) {
-  return std::make_unique<GateUpOp>(op, target, grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made) {
+  return std::make_unique<GateUpOp>(op, target, grouped, made);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target& target) {

@@ -6,8 +6,8 @@
 
 namespace conclave::cuda {
 
-// By a warp, of which two lanes copy a column, 16 bytes each in turn. `column`: the lane's; `block`: its superblock c as
-// it is stored, where it has no planes; `to`: its place in shared memory, column_stride() times its number in the tile,
+// By a warp, of which two lanes copy a column, 16 bytes each in turn. `column`: the lane's; `block`: its superblock c,
+// where they are stored as they come; `to`: its place in shared memory, column_stride() times its number in the tile,
 // and 16 more for the second of its two lanes.
 template <DType type>
 __device__ __forceinline__ void copy_unit(unsigned to, const std::byte* column, const std::byte* block, int c,
