@@ -5,6 +5,7 @@
 #include "backends/cuda/few_rows_plan.h"
 #include "backends/cuda/lane_product.cuh"
 #include "backends/cuda/quantize.cuh"
+#include "backends/cuda/unit_copy.cuh"
 #include "backends/cuda/unit_output.cuh"
 
 namespace conclave::cuda {
@@ -57,7 +58,7 @@ struct Fetcher {
   // The next superblock of the next tile. Every step has its group of copies, be it empty.
   __device__ __forceinline__ void fetch(const UnitArgs& args) {
     if (tile < end_tile) {  // the same for a warp
-      copy(args.chunks);
+      copy_unit<type>(ring + at, column, from, c, args.chunks);
       c += c_step;
       if constexpr (is_affine(type)) from += c_step * block_bytes(type);
       if (c >= args.chunks) {
@@ -71,35 +72,6 @@ struct Fetcher {
   }
   __device__ __forceinline__ void advance() {
     at = at + tile_bytes(type) == few_ring_bytes(type) ? 0 : at + tile_bytes(type);
-  }
-  __device__ __forceinline__ void copy(int chunks) const {
-    const bool second = threadIdx.x % 2 != 0;
-    if constexpr (is_affine(type)) {
-      // An odd number of words. Pairs that the two lanes copy lie in one piece of 32 bytes of memory each, so the block
-      // begins with the second word of the first pair or ends with the first of the last.
-      constexpr int kPairs = (block_bytes(type) / 16 + 1) / 2;
-      const auto place = reinterpret_cast<std::uintptr_t>(from);
-      const unsigned shift = static_cast<unsigned>(place) & 16U;
-      const auto* source = reinterpret_cast<const std::byte*>((place & ~std::uintptr_t{16}) | (second ? 16U : 0U));
-      const unsigned to = ring + at - shift;
-      if (second || shift == 0) copy_16(to, source);
-#pragma unroll
-      for (int j = 1; j < kPairs - 1; ++j) copy_16(to + 32 * j, source + 32 * j);
-      if (!second || shift != 0) copy_16(to + 32 * (kPairs - 1), source + 32 * (kPairs - 1));
-    } else {
-      const unsigned to = ring + at;
-      const std::byte* mine = column + (second ? 16 : 0);
-      const std::byte* ql = mine + 128 * c;
-      const std::byte* qh = mine + (128 * chunks + 64 * c);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) copy_16(to + 32 * j, ql + 32 * j);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) copy_16(to + 128 + 32 * j, qh + 32 * j);
-      // One lane copies the scales, the other the word with the factor.
-      const unsigned of = threadIdx.x % kWarp / 2;
-      const unsigned last = second ? kTile * column_stride(type) + 16 * of - (of * column_stride(type) + 16) : 192;
-      copy_16(to + last, column + (second ? 208 * chunks + c / 8 * 16 : 192 * chunks + 16 * c));
-    }
   }
 };
 
@@ -137,8 +109,7 @@ __device__ __forceinline__ void make_row(const UnitArgs& args, int from, const R
   const QuantizedLane made = quantize_lane(v);
   LaneWeights<type>::put(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, made.low, made.high);
   if constexpr (is_affine(type)) {
-    int sum = __dp4a(made.low, 0x01010101, __dp4a(made.high, 0x01010101, 0));
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    const int sum = sum_of_two(made);
     if (lane % 2 == 0) {
       reinterpret_cast<std::uint16_t*>(to.sums + place * kFewSumBytes)[lane / 2] = __half_as_ushort(__int2half_rn(sum));
     }

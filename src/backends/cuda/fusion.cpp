@@ -1,14 +1,17 @@
 #include "backends/cuda/fusion.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <optional>
 
 #include "backends/cuda/cuda_buffer.h"
+#include "backends/cuda/dense_rows.h"
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/moe_ffn.h"
+#include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/rope.h"
 
@@ -32,43 +35,50 @@ bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
   return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
 }
 
-// Products of one row at a time, alone or three of the same rows.
+// Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
 struct Products {
-  OneRowsArgs args;
+  std::array<const Matmul*, kSideBySide> of{};
   std::size_t count = 0;
-  const Tensor* x = nullptr;
+  bool dense = false;  // all rows together
+
+  const Tensor& x() const { return of[0]->x; }
 };
-std::optional<Products> products(Ops ops, std::size_t first) {
+std::optional<Products> products(Ops ops, std::size_t first, const Target& target) {
   Products found;
   for (std::size_t i = 0; i < kSideBySide; ++i) {
     const auto* op = at<Matmul>(ops, first + i);
-    const auto one = op != nullptr ? one_row_of(*op) : std::nullopt;
-    if (!one || overlap(op->out, op->x)) break;
+    if (op == nullptr || overlap(op->out, op->x)) break;
+    const auto one = one_row_of(*op);
+    if (!one && !takes_dense(*op, target)) break;
+    if (i == 0) found.dense = !one;
     const auto beside = [&](const Matmul& other) {
       return op->x == other.x && op->live == other.live &&
              !overlap_any(op->out, {&other.out, &other.w, &other.bias, &other.live}) &&
              !overlap_any(other.out, {&op->w, &op->bias});
     };
-    bool fits = i == 0 || (goes_side_by_side(*one) && goes_side_by_side(found.args.of[0]));
-    for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*at<Matmul>(ops, first + j));
+    bool fits = found.dense != one.has_value() &&
+                (i == 0 || found.dense || (goes_side_by_side(*one) && goes_side_by_side(*one_row_of(*found.of[0]))));
+    for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*found.of[j]);
     if (!fits) break;
-    found.args.of[i] = *one;
+    found.of[i] = op;
     found.count = i + 1;
-    found.x = &op->x;
   }
   if (found.count == 0) return std::nullopt;
-  if (found.count < kSideBySide) found.count = 1;
+  if (found.count < kSideBySide && !found.dense) found.count = 1;
   return found;
 }
 
-FusedOps make_products(Products found, std::size_t first, const BankOut& bank) {
+FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank) {
+  if (found.dense) return {first, found.count, make_dense(std::span(found.of).first(found.count), target, bank)};
+  OneRowsArgs args;
   for (std::size_t i = 0; i < found.count; ++i) {
-    found.args.of[i].q = bank.q;
-    found.args.of[i].scale = bank.scale;
+    args.of[i] = *one_row_of(*found.of[i]);
+    args.of[i].q = bank.q;
+    args.of[i].scale = bank.scale;
   }
-  const std::string what = "matmul of " + shape_text(found.x->shape());
-  if (found.count == 1) return {first, 1, launch_op(launch_one_row, found.args.of[0], what)};
-  return {first, kSideBySide, launch_op(launch_one_rows, found.args, what)};
+  const std::string what = "matmul of " + shape_text(found.x().shape());
+  if (found.count == 1) return {first, 1, launch_op(launch_one_row, args.of[0], what)};
+  return {first, kSideBySide, launch_op(launch_one_rows, args, what)};
 }
 
 // Rows of heads that a warp takes as vectors.
@@ -172,14 +182,14 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
                   launch_op(launch_rms_norm, args, "rms_norm " + shape_text(norm->x.shape()))};
 }
 
-Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank) {
+Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank, const BankOut& made) {
   const auto* op = at<MoeFfn>(ops, first);
   if (op == nullptr || !op->next.weight.defined() || row_passes(op->x.dim(1)) > kKeptPasses) return std::nullopt;
   const Tensor& shared = op->shared_out;
   for (const Tensor* t : {&op->expert_out, &op->residual, &op->next.weight, &op->next.out, &shared}) {
     if (t->defined() && !takes_vectors(view_of(*t))) return std::nullopt;
   }
-  return FusedOps{first, 1, make_ffn(*op, target, bank)};
+  return FusedOps{first, 1, make_ffn(*op, target, bank, made)};
 }
 
 // What an op norms, and how many rows of it are alive.
@@ -194,35 +204,53 @@ Normed normed(const Op& op) {
 }
 
 bool can_be_banked(const Tensor& t) {
-  return t.rank == 2 && t.dtype == DType::f32 && t.dim(0) <= kOneRows && t.dim(1) % kChunk == 0 &&
-         t.dim(1) <= kOneChunks * kChunk;
+  return t.rank == 2 && t.dtype == DType::f32 && t.dim(0) <= kBankedRows && t.dim(1) % kChunk == 0 &&
+         t.dim(1) <= kBankedChunks * kChunk;
+}
+
+// Whether experts two ops on want the rows that are normed as int8; between them the router has its product.
+bool feeds_experts(Ops ops, std::size_t last, const Normed& rows) {
+  const auto* router = at<Matmul>(ops, last + 1);
+  const auto* experts = at<MoeFfn>(ops, last + 2);
+  return router != nullptr && experts != nullptr && can_be_banked(*rows.out) && !overlap(router->out, *rows.out) &&
+         experts->x == *rows.out && experts->live == *rows.live && !goes_by_pairs(*experts);
 }
 
 }  // namespace
 
 std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes) {
-  const BankOut bank{reinterpret_cast<std::int8_t*>(bank_bytes),
-                     reinterpret_cast<float*>(bank_bytes + kOneRows * kOneChunks * kChunk)};
+  constexpr std::int64_t kPlaces = kBankedRows * kBankedChunks;
+  const BankOut bank{.q = reinterpret_cast<std::int8_t*>(bank_bytes),
+                     .scale = reinterpret_cast<float*>(bank_bytes + kPlaces * kChunk),
+                     .sums = reinterpret_cast<std::uint16_t*>(bank_bytes + kPlaces * (kChunk + 4))};
   std::vector<FusedOps> fused;
+  std::size_t fed = ops.size();  // experts whose rows are in the bank
   for (std::size_t i = 0; i < ops.size();) {
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
     const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};
-    const auto after = rows.out != nullptr && can_be_banked(*rows.out) ? products(ops, last + 1) : std::nullopt;
-    if (after && *after->x == *rows.out && std::get<Matmul>(ops[last + 1]).live == *rows.live) {
+    const auto after = rows.out != nullptr && can_be_banked(*rows.out) ? products(ops, last + 1, target) : std::nullopt;
+    if (after && after->x() == *rows.out && std::get<Matmul>(ops[last + 1]).live == *rows.live) {
       Found before = norm(ops, i, bank);
-      if (!before) before = ffn(ops, i, target, bank);
+      if (!before) before = ffn(ops, i, target, bank, i == fed ? bank : BankOut{});
       if (before) {
         fused.push_back(std::move(*before));
-        fused.push_back(make_products(*after, last + 1, bank));
+        fused.push_back(make_products(*after, last + 1, target, bank));
         i = last + 1 + after->count;
         continue;
       }
     }
     Found found = head_rows(ops, i);
+    if (!found && rows.out != nullptr && feeds_experts(ops, last, rows)) {
+      found = norm(ops, i, bank);
+      if (found) fed = last + 2;
+    }
+    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*at<MoeFfn>(ops, i), target, {}, bank)};
     if (!found && std::holds_alternative<Add>(ops[i])) found = norm(ops, i, {});
     if (!found) {
-      if (const auto some = products(ops, i); some && some->count == kSideBySide) found = make_products(*some, i, {});
+      if (const auto some = products(ops, i, target); some && some->count > 1) {
+        found = make_products(*some, i, target, {});
+      }
     }
     i += found ? found->count : 1;
     if (found) fused.push_back(std::move(*found));

@@ -1,11 +1,11 @@
 // Neighbouring ops of a program that go in one launch, with the bits they have one by one:
 //
-//   matmul, matmul, matmul                              of the same few rows: queries, keys and values
+//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
 //   add, rms_norm                                       of the sum
 //
-// and ops that take over work of the next one: a norm whose rows the next products want leaves them as int8, too. Every op
-// still writes what it says it writes. Host code alone.
+// and ops that take over work of the next one: a norm whose rows products or experts want leaves them as int8, too.
+// Every op still writes what it says it writes. Host code alone.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/one_row_plan.h"
 
 namespace conclave::cuda {
@@ -23,8 +24,11 @@ struct FusedOps {
   std::unique_ptr<CudaOp> op;
 };
 
-// Device memory that fused ops hand rows over in.
-inline constexpr std::int64_t kBankBytes = kOneRows * kOneChunks * (kChunk + 4);
+// Device memory that fused ops hand rows over in: as int8, with scales and sums.
+inline constexpr std::int64_t kBankedRows = kDenseRows;
+inline constexpr std::int64_t kBankedChunks = kOneChunks;
+inline constexpr std::int64_t kBankBytes = kBankedRows * kBankedChunks * (kChunk + 4 + 32);
+static_assert(kBankedRows >= kOneRows && kBankedRows % kBankRows == 0 && kDenseMatrices == kSideBySide);
 
 // In ascending order; ops that are in none go by themselves. `bank`: kBankBytes, aligned to 16.
 std::vector<FusedOps> fuse(std::span<const Op> ops, const Target& target, std::byte* bank);

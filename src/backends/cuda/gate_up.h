@@ -5,27 +5,29 @@
 #include <string_view>
 
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/row_bank.h"
 #include "backends/cuda/row_lists.h"
 #include "ops/moe_ffn.h"
 
 namespace conclave::cuda {
 
-// Whether products of many rows are wide_rows': then on so many multiprocessors.
-struct Wide {
-  int multiprocessors = 0;  // 0: they are not
+// What products ask of a GPU.
+struct Room {
+  int wide = 0;  // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
+  DenseRoom dense;
 };
-Wide wide_on(const Target& target);
+Room room_on(const Target& target);
 
 class GateUpProduct {
  public:
-  // Where `rows` are at most `by_block`, blocks quantise them (row_bank.h).
-  GateUpProduct(const Wide& wide, std::int64_t rows, std::int64_t by_block, const Tensor& x, const Tensor& gate,
-                const Tensor& up, Activation act, const Tensor& out, ScratchLayout& scratch);
+  // `rows`: of the output. `made`: x as int8, where it is there already.
+  GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
+                Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made = {});
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
 
  private:
-  Wide wide_;
+  Room room_;
   View gate_;
   View up_;
   View out_;
@@ -40,7 +42,7 @@ class GateUpProduct {
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
 // The ops, where the offsets are known to be moe_group's.
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made);
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped);
 
 }  // namespace conclave::cuda

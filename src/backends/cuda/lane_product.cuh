@@ -38,6 +38,54 @@ __device__ __forceinline__ unsigned small_halves(unsigned bits) {
   return *reinterpret_cast<const unsigned*>(&less);
 }
 
+// The scales of groups 0 to 3 and 4 to 7, a byte each, from the 16 bytes before a block's levels (src/quant/k_scales.h).
+__device__ __forceinline__ void group_scales(const uint4& head, unsigned (&scales)[2]) {
+  scales[0] = head.y & 0x3F3F3F3FU;
+  scales[1] = (head.w & 0x0F0F0F0FU) | (head.y >> 2 & 0x30303030U);
+}
+// The minimums of a column's groups 2 t and 2 t + 1 as halves, each for both of its sums.
+__device__ __forceinline__ void group_mins(const uint4& head, int t, unsigned& even, unsigned& odd) {
+  const unsigned m = head.z >> 16 * (t % 2);
+  const unsigned high = head.w >> 16 * (t % 2) >> 4;
+  const unsigned two = t < 2 ? m & 0x3F3FU : (high & 0x0F0FU) | (m >> 2 & 0x3030U);
+  even = small_halves(__byte_perm(two, 0x64, 0x4040));
+  odd = small_halves(__byte_perm(two, 0x64, 0x4141));
+}
+// A lane's levels of a group: of q4_k in odd groups, 16 times the levels. `bytes`: the first four of both columns, then
+// the others.
+template <DType type>
+__device__ __forceinline__ void group_levels(int group, const unsigned (&bytes)[4], const uint2 (&fifth)[2],
+                                             unsigned (&level)[4]) {
+  const int upper = group % 2;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (type == DType::q5_k) {
+      const unsigned bits = j < 2 ? fifth[j % 2].x : fifth[j % 2].y;
+      level[j] = (bytes[j] >> 4 * upper & 0x0F0F0F0FU) |
+                 ((group < 4 ? bits << (4 - group) : bits >> (group - 4)) & 0x10101010U);
+    } else {
+      level[j] = bytes[j] & (upper == 0 ? 0x0F0F0F0FU : 0xF0F0F0F0U);
+    }
+  }
+}
+// Four of q6_k, each as 4 (level - 32): four bits of ql, two of qh above them, and the sign turned round. Of group
+// 4 run + v; `ql` and `qh` are the words that hold them.
+__device__ __forceinline__ unsigned levels_q6_k(unsigned ql, unsigned qh, int run, int v) {
+  const int upper = run % 2;
+  const unsigned low = upper == 0 ? ql << 2 : ql >> 2;
+  const unsigned high = qh << (6 - 2 * (v / 2) - 4 * upper);
+  return ((low & 0x3C3C3C3CU) ^ 0x80808080U) ^ (high & 0xC0C0C0C0U);
+}
+// The scale of group `group` of 16, of scales in a word.
+__device__ __forceinline__ int scale_q6_k(const uint4& scales, int group) {
+  const unsigned word = group < 4 ? scales.x : group < 8 ? scales.y : group < 12 ? scales.z : scales.w;
+  const int v = group % 4;
+  return v == 0   ? signed_byte<0>(word)
+         : v == 1 ? signed_byte<1>(word)
+         : v == 2 ? signed_byte<2>(word)
+                  : signed_byte<3>(word);
+}
+
 // A lane's part of a superblock of its two columns.
 template <DType type>
 struct LaneWeights {
@@ -76,14 +124,11 @@ struct LaneWeights {
   __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
     constexpr int kLow = type == DType::q5_k ? 32 : 0;
     const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
-    // Of groups 0 to 3 and 4 to 7 (src/quant/k_scales.h).
     unsigned scales[2][2];
     uint2 fifth[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint4& h = head[half];
-      scales[half][0] = h.y & 0x3F3F3F3FU;
-      scales[half][1] = (h.w & 0x0F0F0F0FU) | (h.y >> 2 & 0x30303030U);
+      group_scales(head[half], scales[half]);
       if constexpr (type == DType::q5_k) fifth[half] = load_8(column[half]);
     }
     int odd[kTiles][4];
@@ -103,16 +148,7 @@ struct LaneWeights {
       for (int upper = 0; upper < 2; ++upper) {
         const int group = 2 * pair + upper;
         unsigned level[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          if constexpr (type == DType::q5_k) {
-            const unsigned bits = j < 2 ? fifth[j % 2].x : fifth[j % 2].y;
-            level[j] = (bytes[j] >> 4 * upper & 0x0F0F0F0FU) |
-                       ((group < 4 ? bits << (4 - group) : bits >> (group - 4)) & 0x10101010U);
-          } else {
-            level[j] = bytes[j] & (upper == 0 ? 0x0F0F0F0FU : 0xF0F0F0F0U);  // 16 times the level
-          }
-        }
+        group_levels<type>(group, bytes, fifth, level);
         int scale[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -140,15 +176,9 @@ struct LaneWeights {
   template <int kTiles>
   __device__ __forceinline__ void multiply_mins(const std::byte* sums, float (&low)[kTiles][4]) const {
     const int t = threadIdx.x % 4;
-    unsigned mins[4];  // lane t has groups 2 t and 2 t + 1, each for both of its sums
+    unsigned mins[4];  // lane t has groups 2 t and 2 t + 1
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const unsigned m = head[half].z >> 16 * (t % 2);
-      const unsigned high = head[half].w >> 16 * (t % 2) >> 4;
-      const unsigned two = t < 2 ? m & 0x3F3FU : (high & 0x0F0FU) | (m >> 2 & 0x3030U);
-      mins[half] = small_halves(__byte_perm(two, 0x64, 0x4040));
-      mins[half + 2] = small_halves(__byte_perm(two, 0x64, 0x4141));
-    }
+    for (int half = 0; half < 2; ++half) group_mins(head[half], t, mins[half], mins[half + 2]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint2 x = load_8(sums + (tile * kRowTile + threadIdx.x % kWarp / 4) * kFewSumBytes + 8 * t);
@@ -198,7 +228,6 @@ struct LaneWeights<DType::q6_k> {
     copy_4(place(to, i) + 16, from + 4);
   }
 
-  // A byte is 4 (level - 32): four bits of ql, two of qh above them, and the sign turned round.
   template <int kTiles>
   __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
     const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
@@ -210,7 +239,6 @@ struct LaneWeights<DType::q6_k> {
 #pragma unroll
     for (int run = 0; run < 4; ++run) {  // groups 4 run .. 4 run + 3
       const int h = run / 2;
-      const int upper = run % 2;
       uint4 x[kTiles];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kFewRowStride + 64 * run);
@@ -220,17 +248,8 @@ struct LaneWeights<DType::q6_k> {
         int scale[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const unsigned low = upper == 0 ? ql[half][4 * h + v] << 2 : ql[half][4 * h + v] >> 2;
-          const unsigned high = qh[half][2 * h + v % 2] << (6 - 2 * (v / 2) - 4 * upper);
-          level[half] = ((low & 0x3C3C3C3CU) ^ 0x80808080U) ^ (high & 0xC0C0C0C0U);
-          const unsigned word = run == 0   ? scales[half].x
-                                : run == 1 ? scales[half].y
-                                : run == 2 ? scales[half].z
-                                           : scales[half].w;
-          scale[half] = v == 0   ? signed_byte<0>(word)
-                        : v == 1 ? signed_byte<1>(word)
-                        : v == 2 ? signed_byte<2>(word)
-                                 : signed_byte<3>(word);
+          level[half] = levels_q6_k(ql[half][4 * h + v], qh[half][2 * h + v % 2], run, v);
+          scale[half] = scale_q6_k(scales[half], 4 * run + v);
         }
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {

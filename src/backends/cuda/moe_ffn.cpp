@@ -14,7 +14,7 @@ namespace {
 // One op after another: what moe_ffn means.
 class FfnSequence final : public CudaOp {
  public:
-  FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank) {
+  FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made) {
     const MoeFfnSequence sequence = sequence_of(op);
     const bool pairs = goes_by_pairs(op);
     if (pairs) {
@@ -22,7 +22,7 @@ class FfnSequence final : public CudaOp {
     } else {
       add(make_cuda_op(sequence.route, target));
       add(make_cuda_op(sequence.group, target));
-      add(make_gate_up(sequence.gate_up, target, true));
+      add(make_gate_up(sequence.gate_up, target, true, made));
       add(make_down(sequence.down, target, true));
     }
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
@@ -55,12 +55,12 @@ class FfnSequence final : public CudaOp {
 
 }  // namespace
 
-std::unique_ptr<CudaOp> make_ffn(const MoeFfn& op, const Target& target, const BankOut& bank) {
-  return std::make_unique<FfnSequence>(op, target, bank);
+std::unique_ptr<CudaOp> make_ffn(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made) {
+  return std::make_unique<FfnSequence>(op, target, bank, made);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeFfn& op, const Target& target) {
-  return make_ffn(op, target, {});
+  return make_ffn(op, target, {}, {});
 }
 
 }  // namespace conclave::cuda

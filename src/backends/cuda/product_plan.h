@@ -20,8 +20,9 @@
 namespace conclave::cuda {
 
 inline constexpr int kChunk = 256;
+inline constexpr int kBankRows = 8;
 
-// Rows of activations as int8.
+// Rows of activations as int8. There is room for whole multiples of kBankRows rows, whatever lies past the last.
 struct RowBank {
   View x;  // rank 2 or 3: all innermost rows, in index order
   std::int64_t n_rows = 0;

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
+#include "backends/cuda/dense_rows.h"
 #include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/launch_op.h"
@@ -20,9 +20,7 @@
 namespace conclave::cuda {
 namespace {
 
-// Rows that all meet one matrix are quantised by every block of it: worth it for these many.
-constexpr std::int64_t kByBlockRows = 4;
-// Rows of experts, of which a block has its own alone.
+// Rows of experts, of which a block has its own alone, are quantised by every block: worth it for these many.
 constexpr std::int64_t kByBlockPairs = 64;
 
 // Whether the kernels for superblocks can take this product, or those for blocks of 32 in planes.
@@ -30,37 +28,67 @@ bool takes_units(const View& w, const View& x, const View& out) {
   return (units_fit(w) || blocks_fit(w)) && even_stride(x).has_value() && even_stride(out).has_value();
 }
 
-Quantised quantised(std::span<const View> weights, const View& x, const View& out, std::int64_t rows,
-                    std::int64_t limit) {
-  for (const View& w : weights) {
-    if (w.planes && !takes_units(w, x, out)) {
+// Products of one row at a time, where they can be.
+std::optional<OneRowArgs> one_row_of(const ProductViews& v, const View& x, const std::int32_t* live) {
+  const auto floats = [](const View& view) { return view.data == nullptr || view.type == DType::f32; };
+  if (v.w.rank != 2 || x.rank != 2 || x.dims[0] == 0 || x.dims[0] > kOneRows || chunks_of(x.dims[1]) > kOneChunks ||
+      !takes_units(v.w, x, v.out) || !floats(x) || !floats(v.out) || !floats(v.bias)) {
+    return std::nullopt;
+  }
+  return OneRowArgs{.w = v.w.data,
+                    .up = v.up.data,
+                    .w_column = v.w.strides[0],
+                    .up_column = v.up.strides[0],
+                    .x = reinterpret_cast<const float*>(x.data),
+                    .x_stride = x.strides[0] / 4,
+                    .bias = reinterpret_cast<const float*>(v.bias.data),
+                    .out = reinterpret_cast<float*>(v.out.data),
+                    .out_stride = v.out.strides[0] / 4,
+                    .live = live,
+                    .rows = static_cast<std::int32_t>(x.dims[0]),
+                    .n = static_cast<std::int32_t>(v.w.dims[0]),
+                    .k = static_cast<std::int32_t>(x.dims[1]),
+                    .chunks = static_cast<std::int32_t>(chunks_of(x.dims[1])),
+                    .type = v.w.type,
+                    .act = v.act};
+}
+
+// `up`: no data where there is none.
+Quantised quantised(const View& w, const View& up, const View& x, const View& out, std::int64_t rows) {
+  for (const View* one : {&w, &up}) {
+    if (one->planes && !takes_units(*one, x, out)) {
       fail(ErrorCode::unsupported, "prepared weights want rows of x and out that lie evenly");
     }
   }
-  const bool blocks = std::any_of(weights.begin(), weights.end(), [](const View& w) { return is_block(w.type); });
-  const bool units = std::all_of(weights.begin(), weights.end(), [&](const View& w) {
-    return w.type == weights[0].type && units_fit(w) && takes_units(w, x, out);
-  });
-  // A block that cannot have a whole column at once makes its rows again for each of its tiles: of one matrix it has one.
-  const bool whole = weights[0].rank == 2 || chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
-  return !blocks ? Quantised::no : units && whole && rows <= limit ? Quantised::by_block : Quantised::before;
+  if (!is_block(w.type) && (up.data == nullptr || !is_block(up.type))) return Quantised::no;
+  const bool units = units_fit(w) && takes_units(w, x, out) &&
+                     (up.data == nullptr || (up.type == w.type && units_fit(up) && takes_units(up, x, out)));
+  // A block that cannot have a whole column at once would make its rows again for each of its tiles.
+  const bool by_block = w.rank == 2 ? one_row_of({.w = w, .up = up, .out = out}, x, nullptr).has_value()
+                                    : rows <= kByBlockPairs && chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
+  return units && by_block ? Quantised::by_block : Quantised::before;
 }
 
-struct ProductViews {
-  View w;
-  View up;  // of gate and up in one pass
-  View bias;
-  View out;
-  Activation act = Activation::silu;
-};
-
 // Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
-void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
+// Of whole matrices, one row at a time or all of them together.
+void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
+  const RowTable table = rows.at(at.scratch);
+  const bool one_matrix = table.begin == nullptr;
+  if (one_matrix && bank.q == nullptr) {
+    if (const auto one = one_row_of(v, bank.x, table.live)) {
+      check(launch_one_row(*one, at.stream), op);
+      return;
+    }
+  }
+  if (one_matrix && bank.q != nullptr && takes_dense(v, bank.x, room.dense)) {
+    check(launch_dense_rows(dense_args({&v, 1}, bank, table.live, room.dense), at.stream), op);
+    return;
+  }
   const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
   const auto per_column = [](const View& w) { return w.rank == 0 ? 0 : w.strides[w.rank - 2]; };
-  UnitArgs args{.table = rows.at(at.scratch),
+  UnitArgs args{.table = table,
                 .w = v.w.data,
                 .up = v.up.data,
                 .w_expert = per_expert(v.w),
@@ -87,15 +115,17 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     check(launch_block_rows(args, has_few_rows(args.table.n_rows, rows.max_active()), at.stream), op);
     return;
   }
-  if (bank.q != nullptr && wide.multiprocessors > 0) {
+  if (bank.q != nullptr && room.wide > 0) {
     // Few tiles leave most of the GPU idle.
     const std::int64_t tiles = wide_tiles_across(args.n, v.up.data != nullptr) *
                                std::max(rows.max_active(), ceil_div(args.table.n_rows, kWideRows));
-    const bool all = args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= wide.multiprocessors;
-    const bool some = all || rows.max_slots() >= kWideFrom;
+    const bool many = rows.max_slots() >= kWideFrom;
+    const bool all =
+        (one_matrix && many) || (args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= room.wide);
+    const bool some = all || many;
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
     if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
-    if (some) check(launch_wide_rows(args, wide.multiprocessors, at.stream), op);
+    if (some) check(launch_wide_rows(args, room.wide, at.stream), op);
     return;
   }
   const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
@@ -104,11 +134,11 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
   if (may_be_many) check(launch_many_rows(args, at.stream), op);
 }
 
-void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Wide& wide, const CudaRun& at,
+void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
               std::string_view op) {
   if (bank.n_rows == 0) return;
   if (takes_units(v.w, bank.x, v.out)) {
-    multiply_units(v, bank, rows, wide, at, op);
+    multiply_units(v, bank, rows, room, at, op);
   } else {
     check(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
   }
@@ -117,12 +147,12 @@ void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, co
 // One product of the rows of x: what matmul, moe_matmul and moe_down are.
 class ProductOp final : public CudaOp {
  public:
-  ProductOp(std::string name, const Target& target, std::int64_t by_block, const Tensor& x, const Tensor& w,
-            const Tensor& bias, const Tensor& out)
+  ProductOp(std::string name, const Target& target, const Tensor& x, const Tensor& w, const Tensor& bias,
+            const Tensor& out)
       : name_(std::move(name)),
-        wide_(wide_on(target)),
+        room_(room_on(target)),
         views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
-        bank_(x, quantised({&views_.w, 1}, view_of(x), views_.out, row_count(x), by_block), scratch_) {}
+        bank_(x, quantised(views_.w, {}, view_of(x), views_.out, row_count(x)), scratch_) {}
 
   ScratchLayout& scratch() { return scratch_; }
   void set_rows(const OpRows& rows) { rows_ = rows; }
@@ -135,7 +165,7 @@ class ProductOp final : public CudaOp {
     }
     bank_.fill(at.scratch, at.stream, name_);
     rows_.fill(at.scratch, at.stream, name_);
-    multiply(views_, bank_.at(at.scratch), rows_, wide_, at, name_);
+    multiply(views_, bank_.at(at.scratch), rows_, room_, at, name_);
   }
 
  private:
@@ -166,7 +196,7 @@ class ProductOp final : public CudaOp {
   }
 
   std::string name_;
-  Wide wide_;
+  Room room_;
   ScratchLayout scratch_;
   ProductViews views_;
   OpBank bank_;
@@ -175,10 +205,10 @@ class ProductOp final : public CudaOp {
 
 class GateUpOp final : public CudaOp {
  public:
-  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped)
+  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made)
       : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
         rows_(OpRows::of(op, grouped, scratch_)),
-        product_(wide_on(target), op.row_pair.dim(0), kByBlockPairs, op.x, op.gate, op.up, op.act, op.out, scratch_) {}
+        product_(room_on(target), op.row_pair.dim(0), op.x, op.gate, op.up, op.act, op.out, scratch_, made) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
@@ -197,13 +227,12 @@ class SharedExpertOp final : public CudaOp {
  public:
   SharedExpertOp(const MoeSharedExpert& op, const Target& target)
       : name_(fmt::format("moe_shared_expert {}", shape_text(op.out.shape()))),
-        wide_(wide_on(target)),
+        room_(room_on(target)),
         down_(view_of(op.down)),
         share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = ints_of(op.live)},
         rows_(OpRows::every_row(op.x.dim(0), op.live)),
-        gate_up_(wide_, op.x.dim(0), kByBlockRows, op.x, op.gate, op.up, op.act, op.hidden, scratch_),
-        hidden_(op.hidden, quantised({&down_, 1}, view_of(op.hidden), share_.out, op.hidden.dim(0), kByBlockRows),
-                scratch_),
+        gate_up_(room_, op.x.dim(0), op.x, op.gate, op.up, op.act, op.hidden, scratch_),
+        hidden_(op.hidden, quantised(down_, {}, view_of(op.hidden), share_.out, op.hidden.dim(0)), scratch_),
         y_at_(scratch_.add(op.out.dim(0), op.out.dim(1) * 4)) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -212,13 +241,13 @@ class SharedExpertOp final : public CudaOp {
     hidden_.fill(at.scratch, at.stream, name_);
     ShareArgs share = share_;
     share.y = float_rows(at.scratch + y_at_, share.out.dims[0], share.out.dims[1]);
-    multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, wide_, at, name_);
+    multiply({.w = down_, .out = share.y}, hidden_.at(at.scratch), rows_, room_, at, name_);
     check(launch_share(share, at.stream), name_);
   }
 
  private:
   std::string name_;
-  Wide wide_;
+  Room room_;
   ScratchLayout scratch_;
   View down_;
   ShareArgs share_;
@@ -230,23 +259,23 @@ class SharedExpertOp final : public CudaOp {
 
 }  // namespace
 
-Wide wide_on(const Target& target) {
-  return {target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0};
+Room room_on(const Target& target) {
+  return {.wide = target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0,
+          .dense = dense_room(target)};
 }
 
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
   return {.data = data, .type = DType::f32, .rank = 2, .dims = {rows, columns}, .strides = {columns * 4, 4}};
 }
 
-GateUpProduct::GateUpProduct(const Wide& wide, std::int64_t rows, std::int64_t by_block, const Tensor& x,
-                             const Tensor& gate, const Tensor& up, Activation act, const Tensor& out,
-                             ScratchLayout& scratch)
-    : wide_(wide),
+GateUpProduct::GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
+                             Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made)
+    : room_(room),
       gate_(view_of(gate)),
       up_(view_of(up)),
       out_(view_of(out)),
       fused_(gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_)),
-      bank_(x, quantised(std::array{gate_, up_}, view_of(x), out_, rows, by_block), scratch),
+      bank_(x, quantised(gate_, up_, view_of(x), out_, rows), scratch, made),
       act_(act),
       g_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)),
       u_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)) {}
@@ -255,37 +284,19 @@ void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_v
   bank_.fill(at.scratch, at.stream, op);
   const RowBank bank = bank_.at(at.scratch);
   if (fused_) {
-    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, wide_, at, op);
+    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, room_, at, op);
     return;
   }
   const View g = float_rows(at.scratch + g_at_, out_.dims[0], out_.dims[1]);
   const View u = float_rows(at.scratch + u_at_, out_.dims[0], out_.dims[1]);
-  multiply({.w = gate_, .out = g}, bank, rows, wide_, at, op);
-  multiply({.w = up_, .out = u}, bank, rows, wide_, at, op);
+  multiply({.w = gate_, .out = g}, bank, rows, room_, at, op);
+  multiply({.w = up_, .out = u}, bank, rows, room_, at, op);
   check(launch_gate({rows.at(at.scratch), g, u, out_, static_cast<std::int32_t>(act_)}, at.stream), op);
 }
 
 std::optional<OneRowArgs> one_row_of(const Matmul& op) {
-  const View w = view_of(op.w);
-  const View x = view_of(op.x);
-  const View out = view_of(op.out);
-  if (op.x.dim(0) == 0 || op.x.dim(0) > kOneRows || chunks_of(op.x.dim(1)) > kOneChunks || !takes_units(w, x, out) ||
-      x.type != DType::f32 || out.type != DType::f32 || (op.bias.defined() && op.bias.dtype != DType::f32)) {
-    return std::nullopt;
-  }
-  return OneRowArgs{.w = w.data,
-                    .w_column = w.strides[0],
-                    .x = reinterpret_cast<const float*>(x.data),
-                    .x_stride = x.strides[0] / 4,
-                    .bias = reinterpret_cast<const float*>(view_of(op.bias).data),
-                    .out = reinterpret_cast<float*>(out.data),
-                    .out_stride = out.strides[0] / 4,
-                    .live = ints_of(op.live),
-                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
-                    .n = static_cast<std::int32_t>(op.w.dim(0)),
-                    .k = static_cast<std::int32_t>(op.x.dim(1)),
-                    .chunks = static_cast<std::int32_t>(chunks_of(op.x.dim(1))),
-                    .type = w.type};
+  return one_row_of({.w = view_of(op.w), .bias = view_of(op.bias), .out = view_of(op.out)}, view_of(op.x),
+                    ints_of(op.live));
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
@@ -295,15 +306,15 @@ std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
   }
   auto made =
       std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
-                                  target, kByBlockRows, op.x, op.w, op.bias, op.out);
+                                  target, op.x, op.w, op.bias, op.out);
   made->set_rows(OpRows::every_row(op.x.dim(0), op.live));
   return made;
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeMatmul& op, const Target& target) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target, kByBlockPairs,
-      op.x, op.w, Tensor{}, op.out);
+      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target, op.x, op.w,
+      Tensor{}, op.out);
   made->set_rows(OpRows::of(op, made->scratch()));
   return made;
 }
@@ -314,18 +325,18 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target& target) {
 
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, kByBlockPairs,
-      op.x, op.down, Tensor{}, op.out);
+      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, op.x, op.down,
+      Tensor{}, op.out);
   made->set_rows(OpRows::of(op, grouped, made->scratch()));
   return made;
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target& target) {
-  return make_gate_up(op, target, false);
+  return make_gate_up(op, target, false, {});
 }
 
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped) {
-  return std::make_unique<GateUpOp>(op, target, grouped);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made) {
+  return std::make_unique<GateUpOp>(op, target, grouped, made);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target& target) {

@@ -51,4 +51,10 @@ __device__ __forceinline__ QuantizedLane quantize_lane(const float* v) {
   return out;
 }
 
+// The sum of the 16 values that two neighbouring lanes have. All 32 lanes together.
+__device__ __forceinline__ int sum_of_two(const QuantizedLane& q) {
+  const int sum = __dp4a(q.low, 0x01010101, __dp4a(q.high, 0x01010101, 0));
+  return sum + __shfl_xor_sync(kAllLanes, sum, 1);
+}
+
 }  // namespace conclave::cuda

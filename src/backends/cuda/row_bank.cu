@@ -25,8 +25,7 @@ __global__ void __launch_bounds__(kThreads) fill_bank(RowBank bank) {
     const QuantizedLane q = quantize_lane(v);
     *reinterpret_cast<int2*>(bank.q + i * kChunk + 8 * lane) = make_int2(q.low, q.high);
     if (lane == 0) bank.scale[i] = q.scale;
-    int sum = __dp4a(q.low, 0x01010101, __dp4a(q.high, 0x01010101, 0));
-    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, 1);
+    const int sum = sum_of_two(q);
     if (lane % 2 == 0) bank.sums[i * 16 + lane / 2] = __half_as_ushort(__int2half_rn(sum));
   }
 }

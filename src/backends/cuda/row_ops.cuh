@@ -183,8 +183,10 @@ __device__ __forceinline__ void norm_run(const Run& x, const Run& weight, NormSc
 __device__ __forceinline__ void put_in_bank(const BankOut& bank, std::int64_t r, std::int64_t i, std::int64_t d,
                                             const Run& run) {
   const QuantizedLane q = quantize_lane(run);
+  const int sum = sum_of_two(q);
   *reinterpret_cast<int2*>(bank.q + r * d + i) = make_int2(q.low, q.high);
   if (threadIdx.x % kWarp == 0) bank.scale[(r * d + i) / 256] = q.scale;
+  if (threadIdx.x % 2 == 0) bank.sums[(r * d + i) / 16] = __half_as_ushort(__int2half_rn(sum));
 }
 
 // Quotient and remainder of numbers that are not negative: long division is slow, and mostly not needed.

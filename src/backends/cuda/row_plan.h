@@ -32,6 +32,7 @@ static_assert(row_threads(8192) == 512 && row_passes(8192) == kKeptPasses && row
 struct BankOut {
   std::int8_t* q = nullptr;  // null: nowhere
   float* scale = nullptr;
+  std::uint16_t* sums = nullptr;
 };
 
 // Where every run is for itself: a thread each, counted over all rows.

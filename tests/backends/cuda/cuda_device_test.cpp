@@ -5,10 +5,10 @@
 
 #include <bit>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "backends/cpu/cpu_device.h"
+#include "backends/cuda/on_device.h"
 #include "base/error.h"
 #include "ops/host_access.h"
 #include "support/execute.h"
@@ -48,13 +48,6 @@ TEST_F(CudaTest, PassesEveryCaseAsGpusBeforeHopperDo) {
 }
 TEST_F(CudaTest, RefusesAPathThatIsNone) {
   EXPECT_THROW(CudaDevice({.path = "sm17"}), Error);
-}
-
-std::vector<std::uint32_t> without_payloads(std::vector<std::uint32_t> bits) {
-  for (std::uint32_t& b : bits) {
-    if (std::isnan(std::bit_cast<float>(b))) b = 0x7FC00000U;
-  }
-  return bits;
 }
 
 TEST_F(CudaTest, ProductsHaveTheBitsOfTheCpu) {
@@ -189,29 +182,6 @@ TEST_F(CudaTest, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
     }
   }
 }
-
-// A case whose tensors lie on the device.
-struct OnDevice {
-  OnDevice(const Case& from, CudaDevice& on) : device(on), op(from.op) {
-    std::map<const Buffer*, Buffer*> moved;
-    for (const auto& buffer : from.buffers) {
-      buffers.push_back(device.allocate(buffer->bytes()));
-      device.upload(*buffers.back(), 0, {buffer->host(), static_cast<std::size_t>(buffer->bytes())});
-      moved[buffer.get()] = buffers.back().get();
-    }
-    op = rebind(op, moved);
-  }
-  void put(const Tensor& t, std::span<const std::byte> bytes) { device.upload(*t.buffer, t.byte_offset, bytes); }
-  std::vector<float> floats(const Tensor& t) {
-    std::vector<float> values(static_cast<std::size_t>(element_count(t)));
-    device.download(*t.buffer, t.byte_offset, std::as_writable_bytes(std::span(values)));
-    return values;
-  }
-
-  CudaDevice& device;
-  std::vector<std::shared_ptr<Buffer>> buffers;
-  Op op;
-};
 
 TEST_F(CudaTest, OneGraphGivesTheEagerBitsForAThousandRoutings) {
   CudaDevice device;

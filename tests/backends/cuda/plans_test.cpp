@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/block_rows_plan.h"
+#include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/float_rows_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
@@ -88,6 +89,62 @@ TEST(CudaPlans, TilesOfFloatsCoverEveryOutput) {
     }
   }
   EXPECT_FALSE(fits_float_rows(1, std::int64_t{1} << 31, 1));
+}
+
+// Matrices of so many columns, of the types in turn.
+DenseArgs dense_of(std::initializer_list<std::int32_t> columns, std::int32_t chunks, std::int32_t rows,
+                   std::initializer_list<DType> types, const DenseRoom& room) {
+  DenseArgs args{.rows = rows, .k = chunks * kChunk, .chunks = chunks};
+  for (const std::int32_t n : columns) {
+    args.of[args.count].n = n;
+    args.of[args.count].type = types.begin()[args.count % types.size()];
+    ++args.count;
+  }
+  cut_dense(args, room);
+  return args;
+}
+
+TEST(CudaPlans, DenseProductsFillTheGpuOnceAndReadRowsSeldom) {
+  constexpr DenseRoom kHopper{227 * 1024, 132};
+  for (const std::int32_t rows : {5, 8, 33, 64, 128}) {
+    const auto qkv = dense_of({4096, 512, 512}, 8, rows, {DType::q4_k, DType::q4_k, DType::q6_k}, kHopper);
+    EXPECT_EQ(qkv.cut.tiles, 3) << rows;
+    EXPECT_EQ(dense_rows_plan(qkv).blocks, 86 + 11 + 11) << rows;
+  }
+  EXPECT_EQ(dense_rows_plan(dense_of({2048}, 16, 8, {DType::q4_k}, kHopper)).blocks, 128);
+  const auto half = dense_of({2048}, 16, 64, {DType::q4_k}, kHopper);  // of the rows, for twice the columns
+  EXPECT_EQ(half.cut.row_parts, 2);
+  EXPECT_EQ(dense_rows_plan(half).blocks, 128);
+  const auto logits = dense_of({151936}, 8, 8, {DType::q6_k}, kHopper);
+  EXPECT_EQ(dense_rows_plan(logits).blocks, 132);
+  EXPECT_EQ(logits.cut.slots, 2);
+}
+
+TEST(CudaPlans, DenseCutsFitAndCoverAllColumns) {
+  for (const DenseRoom& room : {DenseRoom{99 * 1024, 82}, DenseRoom{163 * 1024, 108}, DenseRoom{227 * 1024, 132}}) {
+    for (std::int32_t chunks = 1; chunks < 60; ++chunks) {
+      for (const std::int32_t rows : {1, 8, 77, 128}) {
+        for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
+          for (const std::int32_t n : {1, 16, 17, 512, 2048, 16895}) {
+            if (!takes_dense(type, rows, n, std::int64_t{chunks} * kChunk, false, room)) continue;
+            const DenseArgs args = dense_of({n}, chunks, rows, {type}, room);
+            const DenseCut& cut = args.cut;
+            EXPECT_LE(dense_rows_plan(args).shared_bytes, room.shared_bytes);
+            EXPECT_LE(cut.share * cut.groups, kDenseWarps);
+            EXPECT_GE(cut.share * cut.rounds, chunks);
+            EXPECT_TRUE(cut.rounds == 1 || (cut.share == kDenseWarps && cut.groups == 1));
+            const std::int64_t each = std::int64_t{kTile} * cut.tiles * cut.groups;
+            EXPECT_GE(args.of[0].parts * each, n);
+            EXPECT_LT((args.of[0].parts - 1) * each, n);
+            EXPECT_GE(cut.row_parts * cut.row_tiles * kRowTile, rows);
+            const bool one_item = cut.rounds == 1 && args.of[0].across == args.of[0].parts;
+            EXPECT_EQ(cut.slots, one_item ? 1 : 2);
+            EXPECT_TRUE(one_item || cut.tiles < kDenseTiles);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(CudaPlans, PlanesLieSideBySide) {

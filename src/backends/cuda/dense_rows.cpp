@@ -1,0 +1,93 @@
+#include "backends/cuda/dense_rows.h"
+
+#include <vector>
+
+#include "backends/cuda/cuda_buffer.h"
+#include "backends/cuda/cuda_check.h"
+#include "backends/cuda/row_bank.h"
+
+namespace conclave::cuda {
+namespace {
+
+ProductViews views_of(const Matmul& op) {
+  return {.w = view_of(op.w), .bias = view_of(op.bias), .out = view_of(op.out)};
+}
+
+class DenseOp final : public CudaOp {
+ public:
+  DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
+      : name_("matmul of " + shape_text(ops[0]->x.shape())),
+        room_(dense_room(target)),
+        bank_(ops[0]->x, Quantised::before, scratch_, made),
+        live_(ints_of(ops[0]->live)) {
+    for (const Matmul* op : ops) products_.push_back(views_of(*op));
+  }
+
+  std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  void enqueue(const CudaRun& at) const override {
+    bank_.fill(at.scratch, at.stream, name_);
+    check(launch_dense_rows(dense_args(products_, bank_.at(at.scratch), live_, room_), at.stream), name_);
+  }
+
+ private:
+  std::string name_;
+  DenseRoom room_;
+  ScratchLayout scratch_;
+  OpBank bank_;
+  const std::int32_t* live_;
+  std::vector<ProductViews> products_;
+};
+
+}  // namespace
+
+DenseRoom dense_room(const Target& target) {
+  return {.shared_bytes = target.shared_bytes, .multiprocessors = target.multiprocessors};
+}
+
+bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room) {
+  const auto fits = [](const View& w) { return w.rank == 2 && units_fit(w); };
+  const bool gate_up = product.up.data != nullptr;
+  return fits(product.w) && (!gate_up || (fits(product.up) && product.up.type == product.w.type)) && x.rank == 2 &&
+         x.dims[0] > 0 && product.out.rank == 2 &&
+         takes_dense(product.w.type, x.dims[0], product.w.dims[0], x.dims[1], gate_up, room);
+}
+
+bool takes_dense(const Matmul& op, const Target& target) {
+  return takes_dense(views_of(op), view_of(op.x), dense_room(target));
+}
+
+DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank, const std::int32_t* live,
+                     const DenseRoom& room) {
+  DenseArgs args{.x = bank.x.data,
+                 .x_stride = bank.x.strides[0],
+                 .q = bank.q,
+                 .scale = bank.scale,
+                 .sums = bank.sums,
+                 .live = live,
+                 .rows = static_cast<std::int32_t>(bank.n_rows),
+                 .k = static_cast<std::int32_t>(bank.k),
+                 .chunks = static_cast<std::int32_t>(bank.chunks),
+                 .x_type = bank.x.type};
+  for (const ProductViews& v : products) {
+    args.of[args.count++] = {.w = v.w.data,
+                             .up = v.up.data,
+                             .w_column = v.w.strides[0],
+                             .up_column = v.up.strides[0],
+                             .out = v.out.data,
+                             .out_stride = v.out.strides[0],
+                             .bias = v.bias.data,
+                             .n = static_cast<std::int32_t>(v.w.dims[0]),
+                             .type = v.w.type,
+                             .out_type = v.out.type,
+                             .bias_type = v.bias.type,
+                             .act = v.act};
+  }
+  cut_dense(args, room);
+  return args;
+}
+
+std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank) {
+  return std::make_unique<DenseOp>(ops, target, bank);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,33 @@
+// Products of few rows with whole matrices, as their kernel takes them. Host code alone.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "backends/cuda/cuda_op.h"
+#include "backends/cuda/dense_rows_plan.h"
+#include "backends/cuda/row_plan.h"
+
+namespace conclave::cuda {
+
+struct ProductViews {
+  View w;
+  View up;  // of gate and up in one pass
+  View bias;
+  View out;
+  Activation act = Activation::silu;
+};
+
+// Whether the kernel can take it.
+bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room);
+bool takes_dense(const Matmul& op, const Target& target);
+
+// Products of one bank, each of which the kernel can take: up to kDenseMatrices.
+DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank, const std::int32_t* live,
+                     const DenseRoom& room);
+DenseRoom dense_room(const Target& target);
+
+// Matmuls of the same x in one launch. `bank`: its rows, where they are there already.
+std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank);
+
+}  // namespace conclave::cuda
