@@ -35,9 +35,11 @@ struct LaneRow {
   }
 };
 
+// What a superblock adds to the output, in the first of its four lanes, and what it takes away, in the second: lanes that
+// share it sum up one of the two each.
 template <DType type>
-__device__ __forceinline__ float2 superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
-                                                     const LaneRow<type>& row) {
+__device__ __forceinline__ float superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
+                                                    const LaneRow<type>& row, int t) {
   constexpr int kRuns = QuarterLevels<type>::kRuns;
   int total = 0;
 #pragma unroll
@@ -49,37 +51,33 @@ __device__ __forceinline__ float2 superblock_product(const QuarterUnit<type>& un
     }
     total += dot * levels.scale[run];
   }
-  total += __shfl_xor_sync(kAllLanes, total, 1);
-  total += __shfl_xor_sync(kAllLanes, total, 2);
-  float2 term{(row.scale * unit.d()) * static_cast<float>(total >> QuarterUnit<type>::kShift), 0.0F};
+  float by = unit.d();
   if constexpr (is_affine(type)) {
-    int low = row.sum[0] * levels.min[0] + row.sum[1] * levels.min[1];
-    low += __shfl_xor_sync(kAllLanes, low, 1);
-    low += __shfl_xor_sync(kAllLanes, low, 2);
-    term.y = (row.scale * unit.dmin()) * static_cast<float>(low);
+    const int low = row.sum[0] * levels.min[0] + row.sum[1] * levels.min[1];
+    const bool takes_away = t % 2 != 0;
+    const int theirs = __shfl_xor_sync(kAllLanes, takes_away ? total : low, 1);
+    total = (takes_away ? low : total) + theirs;
+    if (takes_away) by = unit.dmin();
+  } else {
+    total += __shfl_xor_sync(kAllLanes, total, 1);
   }
-  return term;
+  total += __shfl_xor_sync(kAllLanes, total, 2);
+  return (row.scale * by) * static_cast<float>(total >> QuarterUnit<type>::kShift);
 }
 
-// What a superblock adds to the output: in the first of its four lanes. Of blocks of 32, what each of the lane's two
-// adds.
+// Of blocks of 32, what each of the lane's two adds.
 template <DType type>
-__device__ __forceinline__ float2 product(const QuarterUnit<type>& unit, const LaneRow<type>& row, int t) {
-  QuarterLevels<type> levels;
-  unit.unpack(t, levels);
-  if constexpr (is_block_32(type)) {
-    float term[2];
+__device__ __forceinline__ float2 block_products(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
+                                                 const LaneRow<type>& row) {
+  float term[2];
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      int dot = level_excess(type) == 0 ? 0 : -level_excess(type) * row.sum[block];
+  for (int block = 0; block < 2; ++block) {
+    int dot = level_excess(type) == 0 ? 0 : -level_excess(type) * row.sum[block];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) dot = __dp4a(levels.word[8 * block + i], row.word[8 * block + i], dot);
-      term[block] = (row.scale * unit.d(block)) * static_cast<float>(dot >> QuarterUnit<type>::kShift);
-    }
-    return {term[0], term[1]};
-  } else {
-    return superblock_product<type>(unit, levels, row);
+    for (int i = 0; i < 8; ++i) dot = __dp4a(levels.word[8 * block + i], row.word[8 * block + i], dot);
+    term[block] = (row.scale * unit.d(block)) * static_cast<float>(dot >> QuarterUnit<type>::kShift);
   }
+  return {term[0], term[1]};
 }
 
 template <int kTerms>  // of a unit
@@ -113,34 +111,42 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   const bool gate_up = args.up != nullptr;
   const int passes = gate_up ? 2 * cut.passes : cut.passes;  // of gate, then of up
 
-  // Passes come in order. Past the last column it is the last again: computed and not used.
-  const int columns_left = args.n - 1 - first - my_column;
-  const std::byte* column = nullptr;
-  const auto begin_matrix = [&](const std::byte* matrix, std::int64_t stride) {
-    column = matrix + min(first + my_column, args.n - 1) * stride;
+  // Passes come in order, `half` by half of a column. Past the last column it is the last again: computed and not used.
+  using Place = typename QuarterUnit<type>::Place;
+  const auto place = [&](int half) {
+    return Place(kHalves == 1 ? my_chunk : min(my_chunk + half * kPassUnits, chunks - 1), t, units);
+  };
+  const Place places[] = {place(0), place(kHalves - 1)};
+  const int my_first = min(first + my_column, args.n - 1);
+  const std::byte* column = args.w + my_first * args.w_column;
+  const std::byte* up_column = args.up + my_first * args.up_column;  // the first
+  std::int64_t to_next = args.w_column << cut.pass_shift;
+  int columns_left = args.n - 1 - first - my_column;
+  const auto fetch = [&](int pass, int half, QuarterUnit<type>& unit) {
+    if (pass == cut.passes) {
+      column = up_column;
+      to_next = args.up_column << cut.pass_shift;
+      columns_left = args.n - 1 - first - my_column;
+    }
+    unit.load(column, places[half]);
+    if (half == kHalves - 1) {
+      columns_left -= per_pass;
+      if (columns_left >= 0) column += to_next;
+    }
   };
   int expert = 0;
-  const auto fetch = [&](int pass, QuarterUnit<type>& unit) {
-    const int at = pass >= cut.passes ? pass - cut.passes : pass;
-    if (pass == cut.passes) {
-      begin_matrix(args.up + expert * args.up_expert, args.up_column);
-    } else if (at > 0 && at % kHalves == 0 && at / kHalves * per_pass <= columns_left) {
-      column += (pass >= cut.passes ? args.up_column : args.w_column) << cut.pass_shift;
-    }
-    unit.load(column, kHalves == 1 ? my_chunk : min(my_chunk + at % kHalves * kPassUnits, chunks - 1), t, units);
-  };
   QuarterUnit<type> even;
   QuarterUnit<type> odd;
   if (args.experts == nullptr) {
-    begin_matrix(args.w, args.w_column);
-    fetch(0, even);
+    fetch(0, 0, even);
     begin();
   } else {
     begin();
     expert = args.experts[row_at];
     if (expert < 0 || expert >= args.n_experts) return;
-    begin_matrix(args.w + expert * args.w_expert, args.w_column);
-    fetch(0, even);
+    column += expert * args.w_expert;
+    up_column += expert * args.up_expert;
+    fetch(0, 0, even);
   }
   if (args.live != nullptr && row_at >= *args.live * args.top_k) return;
   const int from = args.x_step == 1 ? row_at : row_at / args.x_step;
@@ -177,15 +183,22 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   plain = __any_sync(kAllLanes, plain);  // a warp has all chunks
 
   const auto take = [&](int pass, const QuarterUnit<type>& unit, const LaneRow<type>& with) {
-    const float2 term = product<type>(unit, with, t);
-    if (t < kTerms) terms[warp][(pass * kPassUnits + lane / 4) * kTerms + t] = term;
+    QuarterLevels<type> levels;
+    unit.unpack(t, levels);
+    float2* const to = terms[warp] + (pass * kPassUnits + lane / 4) * kTerms;
+    if constexpr (is_block_32(type)) {
+      to[t] = block_products<type>(unit, levels, with);
+    } else {
+      const float term = superblock_product<type>(unit, levels, with, t);
+      if (t < (is_affine(type) ? 2 : 1)) reinterpret_cast<float*>(to)[t] = term;
+    }
   };
 #pragma unroll 1
   for (int pass = 0; pass < passes; pass += 2) {
-    if (pass + 1 < passes) fetch(pass + 1, odd);
+    if (pass + 1 < passes) fetch(pass + 1, kHalves - 1, odd);
     take(pass, even, row[0]);
     if (pass + 1 >= passes) break;
-    if (pass + 2 < passes) fetch(pass + 2, even);
+    if (pass + 2 < passes) fetch(pass + 2, 0, even);
     take(pass + 1, odd, row[kHalves - 1]);
   }
   __syncwarp();

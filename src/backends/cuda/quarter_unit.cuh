@@ -35,15 +35,21 @@ struct QuarterUnit {
   uint4 q[2];
   uint4 fifth[type == DType::q5_k ? 2 : 1];
 
-  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int /*chunks*/) {
-    const std::byte* block = column + block_bytes(type) * c;
-    head = load_weights(block);
-    const std::byte* low = block + (type == DType::q5_k ? 48 : 16) + 32 * t;
-    q[0] = load_weights(low);
-    q[1] = load_weights(low + 16);
+  // Where superblock c of a column and the lane's part of it lie, from the column's first byte on.
+  struct Place {
+    unsigned block;
+    unsigned low;
+
+    __device__ __forceinline__ Place(int c, int t, int /*chunks*/)
+        : block(block_bytes(type) * c), low(block + (type == DType::q5_k ? 48 : 16) + 32 * t) {}
+  };
+  __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
+    head = load_weights(column + at.block);
+    q[0] = load_weights(column + at.low);
+    q[1] = load_weights(column + at.low + 16);
     if constexpr (type == DType::q5_k) {
-      fifth[0] = load_weights(block + 16);
-      fifth[1] = load_weights(block + 32);
+      fifth[0] = load_weights(column + at.block + 16);
+      fifth[1] = load_weights(column + at.block + 32);
     }
   }
   __device__ __forceinline__ float d() const {
@@ -87,14 +93,26 @@ struct QuarterUnit<DType::q6_k> {
   uint4 scales;
   std::uint16_t factor;
 
-  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int chunks) {
-    const PlanesQ6K planes{chunks};
-    const std::byte* low = column + planes.ql(c) + 64 * (t / 2) + 16 * (t % 2);
-    ql[0] = load_weights(low);
-    ql[1] = load_weights(low + 32);
-    qh = load_weights(column + planes.qh(c) + 32 * (t / 2) + 16 * (t % 2));
-    scales = load_weights(column + planes.scales(c));
-    factor = __ldg(reinterpret_cast<const std::uint16_t*>(column + planes.d(c)));
+  struct Place {
+    unsigned ql;
+    unsigned qh;
+    unsigned scales;
+    unsigned d;
+
+    __device__ __forceinline__ Place(int c, int t, int chunks) {
+      const PlanesQ6K planes{chunks};
+      ql = static_cast<unsigned>(planes.ql(c)) + 64 * (t / 2) + 16 * (t % 2);
+      qh = static_cast<unsigned>(planes.qh(c)) + 32 * (t / 2) + 16 * (t % 2);
+      scales = static_cast<unsigned>(planes.scales(c));
+      d = static_cast<unsigned>(planes.d(c));
+    }
+  };
+  __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
+    ql[0] = load_weights(column + at.ql);
+    ql[1] = load_weights(column + at.ql + 32);
+    qh = load_weights(column + at.qh);
+    scales = load_weights(column + at.scales);
+    factor = __ldg(reinterpret_cast<const std::uint16_t*>(column + at.d));
   }
   __device__ __forceinline__ float d() const { return __half2float(__ushort_as_half(factor)); }
   __device__ __forceinline__ float dmin() const { return 0.0F; }
@@ -129,16 +147,27 @@ requires(is_block_32(type)) struct QuarterUnit<type> {
   unsigned scales;
 
   // Past the last block it is the last again, under a scale from the row's padding: it meets zeros.
-  __device__ __forceinline__ void load(const std::byte* column, int c, int t, int blocks) {
-    const Planes32 planes{type, blocks};
-    const int first = 8 * c + 2 * t;
+  struct Place {
+    unsigned levels[2];
+    unsigned scales;
+
+    __device__ __forceinline__ Place(int c, int t, int blocks) {
+      const Planes32 planes{type, blocks};
+      const int first = 8 * c + 2 * t;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) levels[i] = static_cast<unsigned>(planes.levels(min(first + i, blocks - 1)));
+      scales = static_cast<unsigned>(planes.scales(first));
+    }
+  };
+  __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::byte* levels = column + planes.levels(min(first + i, blocks - 1));
 #pragma unroll
-      for (int word = 0; word < kWords; ++word) q[kWords * i + word] = load_weights(levels + 16 * word);
+      for (int word = 0; word < kWords; ++word) {
+        q[kWords * i + word] = load_weights(column + at.levels[i] + 16 * word);
+      }
     }
-    scales = __ldg(reinterpret_cast<const ScalePair<type>*>(column + planes.scales(first)));
+    scales = __ldg(reinterpret_cast<const ScalePair<type>*>(column + at.scales));
   }
   __device__ __forceinline__ float d(int block) const {
     return scale_of<type>(scales, block);
