@@ -30,7 +30,8 @@ struct FloatRowsArgs {
 };
 
 inline constexpr std::int64_t kFloatShared = 96 * 1024;  // of a block: every GPU has it
-inline constexpr std::int64_t kFloatBlocks = 96;         // so many are worth more than a larger tile
+inline constexpr std::int64_t kFloatBlocks = 96;         // so many are worth more than a larger tile,
+inline constexpr std::int64_t kFloatWarps = 1024;        // and so many
 
 struct FloatTile {
   int warp_rows;
@@ -63,17 +64,19 @@ inline constexpr std::array<FloatTile, 8> kFloatTiles{{{1, 1, 1, 1, 512},
                                                        {8, 8, 4, 2, 128},
                                                        {8, 8, 4, 4, 128}}};
 
-// The largest tile that leaves enough blocks and is not half empty.
+// The largest tile that leaves enough blocks and warps and is not half empty.
 constexpr std::size_t float_tile(std::int64_t rows, std::int64_t n) {
   std::size_t at = kFloatTiles.size() - 1;
   const auto fits = [&](const FloatTile& tile) {
-    return tile.rows() < 2 * rows && tile.columns() < 2 * n && tile.blocks(rows, n) >= kFloatBlocks;
+    const std::int64_t blocks = tile.blocks(rows, n);
+    return tile.rows() < 2 * rows && tile.columns() < 2 * n && blocks >= kFloatBlocks &&
+           blocks * tile.threads() >= kFloatWarps * kWarp;
   };
   while (at > 0 && !fits(kFloatTiles[at])) --at;
   return at;
 }
-static_assert(float_tile(1, 128) == 0 && float_tile(1, 2048) == 1 && float_tile(8, 128) == 2);
-static_assert(float_tile(16, 128) == 3 && float_tile(64, 128) == 4 && float_tile(256, 128) == 5);
+static_assert(float_tile(1, 128) == 0 && float_tile(1, 8192) == 1 && float_tile(8, 128) == 2);
+static_assert(float_tile(32, 128) == 3 && float_tile(64, 128) == 3 && float_tile(256, 128) == 4);
 static_assert(float_tile(512, 128) == 6 && float_tile(2048, 128) == 7 && float_tile(2048, 1) == 2);
 
 constexpr LaunchPlan float_rows_plan(std::int64_t rows, std::int64_t n) {

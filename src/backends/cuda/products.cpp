@@ -122,7 +122,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     const bool many = rows.max_slots() >= kWideFrom;
     const bool all =
         (one_matrix && many) || (args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= room.wide);
-    const bool some = all || many;
+    const bool some = all || rows.max_slots() >= kWideSlots;
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
     if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
     if (some) check(launch_wide_rows(args, room.wide, at.stream), op);

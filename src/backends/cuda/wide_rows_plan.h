@@ -22,6 +22,8 @@ inline constexpr int kWideRows = 128;
 inline constexpr int kWideStages = 3;
 inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
 inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
+// Where no list can have so many rows, none is worth a launch that may find nothing to do.
+inline constexpr std::int64_t kWideSlots = 65;
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.

@@ -85,7 +85,8 @@ TEST(CudaPlans, TilesOfFloatsCoverEveryOutput) {
       const FloatTile& tile = kFloatTiles[float_tile(rows, n)];
       const LaunchPlan plan = float_rows_plan(rows, n);
       EXPECT_EQ(plan.blocks, ceil_div(rows, tile.rows()) * ceil_div(n, tile.columns()));
-      EXPECT_TRUE(plan.blocks >= kFloatBlocks || rows * n < 64 * kFloatBlocks) << rows << " rows, " << n << " columns";
+      EXPECT_TRUE(plan.blocks * plan.threads >= kFloatWarps * kWarp || rows * n < 8 * kFloatWarps)
+          << rows << " rows, " << n << " columns";
     }
   }
   EXPECT_FALSE(fits_float_rows(1, std::int64_t{1} << 31, 1));
