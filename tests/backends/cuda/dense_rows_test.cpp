@@ -1,6 +1,9 @@
 // Products of rows that are neither few nor many with whole matrices: dense_rows, and what is on either side of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "backends/cpu/cpu_device.h"
 #include "backends/cuda/on_device.h"
 #include "ops/matmul.h"
@@ -17,8 +20,8 @@ class CudaDense : public testing::Test {
 };
 
 std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
-  std::vector<std::uint32_t> bits;
-  for (const float x : values) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  std::vector<std::uint32_t> bits(values.size());
+  std::transform(values.begin(), values.end(), bits.begin(), [](float x) { return std::bit_cast<std::uint32_t>(x); });
   return without_payloads(std::move(bits));
 }
 
