@@ -40,6 +40,25 @@ std::uint64_t rank_key(float logit, std::size_t place) {
   return static_cast<std::uint64_t>(~ascending) << 32 | place;
 }
 
+// take(i) for every logit above the threshold, which may rise meanwhile, in order of ids, until it says no. Most of a
+// vocabulary is passed over in strides.
+template <class Take>
+void for_each_above(std::span<const float> logits, const float& threshold, const Take& take) {
+  constexpr std::size_t kStride = 64;
+  for (std::size_t i = 0; i < logits.size();) {
+    const std::size_t end = std::min(logits.size(), i + kStride);
+    if (end - i == kStride) {
+      const float least = threshold;
+      unsigned above = 0;
+      for (std::size_t j = 0; j < kStride; ++j) above |= logits[i + j] > least ? 1U : 0U;
+      if (above == 0) i = end;
+    }
+    for (; i < end; ++i) {
+      if (logits[i] > threshold && !take(i)) return;
+    }
+  }
+}
+
 // How many candidates are kept apart while the k best of n are looked for.
 std::size_t room_for(std::int64_t top_k, std::int64_t n_vocab) {
   const bool all = top_k == 0 || top_k >= n_vocab / 2;
@@ -102,12 +121,11 @@ std::int32_t Sampler::next(std::span<const float> logits) {
   }
   std::int32_t best = -1;
   best_ = kMinusInfinity;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] > best_)) continue;
+  for_each_above(logits, best_, [&](std::size_t i) {
     best = static_cast<std::int32_t>(i);
     best_ = usable(logits[i]);
-    if (best_ == kLargest) break;  // nothing ranks before the first of these
-  }
+    return best_ != kLargest;  // nothing ranks before the first of these
+  });
   if (best < 0) fail(ErrorCode::invalid_argument, "no token can be chosen: every logit is NaN or minus infinity");
   if (options_.temperature == 0 || options_.top_k == 1) return best;
 
@@ -138,12 +156,13 @@ void Sampler::collect(std::span<const float> logits) {
   };
   n_candidates_ = 0;
   float threshold = kMinusInfinity;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!(logits[i] > threshold)) continue;  // an equal one has a larger id than all that are in
+  for_each_above(logits, threshold, [&](std::size_t i) {  // an equal one has a larger id than all that are in
     if (n_candidates_ == candidates_.size()) threshold = cut();
-    if (!(logits[i] > threshold)) continue;
-    candidates_[n_candidates_++] = {.logit = usable(logits[i]), .id = static_cast<std::int32_t>(i), .weight = 0};
-  }
+    if (logits[i] > threshold) {
+      candidates_[n_candidates_++] = {.logit = usable(logits[i]), .id = static_cast<std::int32_t>(i), .weight = 0};
+    }
+    return true;
+  });
   if (k > 0 && n_candidates_ > static_cast<std::size_t>(k)) cut();
   if (k > 0) {
     std::sort(begin, begin + static_cast<std::ptrdiff_t>(n_candidates_),
