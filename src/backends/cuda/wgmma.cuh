@@ -50,7 +50,6 @@ __device__ __forceinline__ void shared_for_wgmma() {
 #define CONCLAVE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define CONCLAVE_NAMES_32 CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define CONCLAVE_WGMMA(shape, type, names, operands, p, ...)                                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                     \
                ", 0;\n"                                                                                  \
@@ -61,7 +60,7 @@ __device__ __forceinline__ void shared_for_wgmma() {
 // c = a b, or c += a b. The bytes of a are signed or not; those of b are signed.
 template <int N, bool kSigned, bool kAdd>
 __device__ __forceinline__ void wgmma_s8(int (&c)[N / 2], const unsigned (&a)[4], std::uint64_t rows) {
-  static_assert(N == 32 || N == 64 || N == 96 || N == 128);
+  static_assert(N == 32 || N == 64 || N == 96);
   if constexpr (N == 32 && kSigned) {
     CONCLAVE_WGMMA("m64n32k32", "s8", CONCLAVE_NAMES_16, "{%16,%17,%18,%19}, %20", "%21", CONCLAVE_OUT_16(0));
   } else if constexpr (N == 32) {
@@ -75,20 +74,13 @@ __device__ __forceinline__ void wgmma_s8(int (&c)[N / 2], const unsigned (&a)[4]
   } else if constexpr (N == 96 && kSigned) {
     CONCLAVE_WGMMA("m64n96k32", "s8", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", "%53", CONCLAVE_OUT_16(0),
                    CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32));
-  } else if constexpr (N == 96) {
+  } else {
     CONCLAVE_WGMMA("m64n96k32", "u8", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", "%53", CONCLAVE_OUT_16(0),
                    CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32));
-  } else if constexpr (kSigned) {
-    CONCLAVE_WGMMA("m64n128k32", "s8", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", "%69", CONCLAVE_OUT_16(0),
-                   CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32), CONCLAVE_OUT_16(48));
-  } else {
-    CONCLAVE_WGMMA("m64n128k32", "u8", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", "%69", CONCLAVE_OUT_16(0),
-                   CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32), CONCLAVE_OUT_16(48));
   }
 }
 
 #undef CONCLAVE_WGMMA
-#undef CONCLAVE_NAMES_64
 #undef CONCLAVE_NAMES_48
 #undef CONCLAVE_NAMES_32
 #undef CONCLAVE_NAMES_16

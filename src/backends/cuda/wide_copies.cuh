@@ -32,87 +32,127 @@ __device__ __forceinline__ WideStage<type, kRows> stage_of(std::byte* stages, in
   return {stages + place * wide_stage_bytes(type, kRows)};
 }
 
-// What a thread of the copying warpgroup copies of a tile, one superblock after another: a quarter of four columns and
-// of four rows, 32 apart, and what there is one of for each column or row.
+// What a thread of the copying warpgroup copies of a tile, one superblock after another. Copies go through the unit that
+// the loads of those who multiply wait for, and it takes a line of memory at a time: so neighbouring lanes have
+// neighbouring 16-byte parts, of as few columns or rows at once as can be.
 template <DType type, int kRows>
 class WideCopies {
  public:
   __device__ __forceinline__ WideCopies(const UnitArgs& args, const WideTile& tile, const TableSlot* slots, int t)
-      : chunks_(args.chunks), count_(tile.count), t_(t) {
+      : args_(args),
+        w_(args.w + tile.expert * args.w_expert),
+        up_(args.up == nullptr ? w_ : args.up + tile.expert * args.up_expert),
+        count_(tile.count),
+        t_(opaque(t)),
+        slots_(slots) {
     const WideColumns at{args, tile.expert, tile.column};
-    const auto row_of = [&](int r) { return slots[r].from < 0 ? 0 : std::int64_t{slots[r].from} * args.chunks; };
+    const auto w_words = static_cast<unsigned>(args.w_column / 16);
+    const auto up_words = static_cast<unsigned>(args.up_column / 16);
+    // Past the last column it is the last again.
+    const auto column_of = [&](int c, int bit) {
+      const bool of_up = at.is_up(c);
+      of_up_ |= (of_up ? 1U : 0U) << bit;
+      const int column = at.column(c) < args.n ? at.column(c) : args.n - 1;
+      return static_cast<unsigned>(column) * (of_up ? up_words : w_words);
+    };
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      column_[i] = at.address(t / 4 + 32 * i) + 16 * (t % 4);
+    for (int i = 0; i < kParts; ++i) {
+      const int part = t_ + kWideGroup * i;
+      part_[i] = column_of(part / kParts, i) + part % kParts;
     }
-#pragma unroll
-    for (int i = 0; i < kRows / 32; ++i) q_[i] = args.q + row_of(t / 4 + 32 * i) * kChunk + 16 * (t % 4);
-    scale_ = args.scale + row_of(t % kRows);
-    if constexpr (is_affine(type)) {
-      other_ = reinterpret_cast<const std::byte*>(args.sums + row_of(t % kRows) * 16);
-    } else {
-      other_ = at.address(t) + PlanesQ6K{args.chunks}.scales(0);
-    }
+    if constexpr (!is_affine(type)) column_ = column_of(t_, kParts);
   }
 
   // The next superblock, c, into a stage that lies at `stage` in shared memory.
   __device__ __forceinline__ void copy(unsigned stage, int c) {
-    const int quarter = t_ % 4;
-    const unsigned columns = stage + 2 * wide_half(kRows) + t_ / 4 * wide_column_stride(type) + 16 * quarter;
+    const unsigned columns = stage + 2 * wide_half(kRows);
+    if constexpr (is_affine(type)) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const unsigned to = columns + 32 * i * wide_column_stride(type);
-      copy_16_of_many(to, column_[i]);
-      copy_16_of_many(to + 64, column_[i] + 64);
-      if constexpr (is_affine(type)) {
-        if (8 + quarter < block_bytes(type) / 16) copy_16_of_many(to + 128, column_[i] + 128);
-        column_[i] += block_bytes(type);
-      } else {
-        const PlanesQ6K planes{chunks_};
-        copy_16_of_many(to + 128, column_[i] + (planes.qh(c) - planes.ql(c)));
-        column_[i] += 128;
+      for (int i = 0; i < kParts; ++i) {
+        copy_16_of_many(columns + 16 * (t_ + kWideGroup * i), of_column(i, part_[i] + c * kParts));
       }
+    } else {
+      copy_planes(columns, stage + wide_sums_at(type, kRows), c);
     }
-    // Words 4 p + t % 4 of a row, as wgmma.cuh wants them: rows 32 apart have theirs in the same order.
-    const unsigned row = stage + t_ / 4 * 128;
-    const unsigned even = row + ((quarter ^ t_ / 4) & 7) * 16;
-    const unsigned odd = row + (((4 + quarter) ^ t_ / 4) & 7) * 16;
+    // Word p of a row at its place p ^ row % 8, in two halves of k.
+    const unsigned row = stage + t_ / 8 * 128 + ((t_ ^ t_ / 8) & 7) * 16;
 #pragma unroll
-    for (int i = 0; i < kRows / 32; ++i) {
-      if (t_ / 4 + 32 * i < count_) {
-        copy_16(even + 32 * 128 * i, q_[i]);
-        copy_16(odd + 32 * 128 * i, q_[i] + 64);
-        copy_16(even + 32 * 128 * i + wide_half(kRows), q_[i] + 128);
-        copy_16(odd + 32 * 128 * i + wide_half(kRows), q_[i] + 192);
+    for (int i = 0; i < kRows / 16; ++i) {
+      if (t_ / 8 + 16 * i < count_) {
+        const std::int8_t* from = args_.q + std::uint64_t{chunk_of(t_ / 8 + 16 * i, c)} * kChunk + 16 * (t_ % 8);
+        copy_16(row + 16 * 128 * i, from);
+        copy_16(row + 16 * 128 * i + wide_half(kRows), from + 128);
       }
-      q_[i] += kChunk;
     }
     if constexpr (is_affine(type)) {
-      if (t_ < count_) {
-        const unsigned to = stage + wide_sums_at(type, kRows) + t_ * kWideSumStride;
-        copy_16(to, other_);
-        copy_16(to + 16, other_ + 16);
+#pragma unroll
+      for (int i = 0; i < kSumRows; ++i) {
+        if (t_ / 2 + 64 * i < count_) {
+          const unsigned to = stage + wide_sums_at(type, kRows) + (t_ / 2 + 64 * i) * kWideSumStride + 16 * (t_ % 2);
+          copy_16(to, args_.sums + std::uint64_t{chunk_of(t_ / 2 + 64 * i, c)} * 16 + 8 * (t_ % 2));
+        }
       }
-      other_ += 32;
-    } else {
-      const PlanesQ6K planes{chunks_};
-      copy_16(stage + 2 * wide_half(kRows) + t_ * wide_column_stride(type) + 192, other_);
-      // The word that d is in: the column goes on for whole 16-byte words.
-      copy_4(stage + wide_sums_at(type, kRows) + 4 * t_, other_ + (planes.d(c & ~1) - planes.scales(c)));
-      other_ += 16;
     }
-    if (t_ < count_) copy_4(stage + wide_scales_at(type, kRows) + 4 * t_, scale_);
-    ++scale_;
+    if (t_ < count_) {
+      copy_4(stage + wide_scales_at(type, kRows) + 4 * wide_scale_place(t_), args_.scale + chunk_of(t_, c));
+    }
   }
 
  private:
-  int chunks_;
+  static constexpr int kParts = is_affine(type) ? block_bytes(type) / 16 : 8;  // of a column's levels; of a thread
+  static constexpr int kSumRows = (kRows + 63) / 64;
+
+  // Of the bank: chunk c of row r.
+  __device__ __forceinline__ unsigned chunk_of(int r, int c) const {
+    const int from = slots_[r].from < 0 ? 0 : slots_[r].from;
+    return static_cast<unsigned>(from) * static_cast<unsigned>(args_.chunks) + static_cast<unsigned>(c);
+  }
+  // A 16-byte word of the matrix that bit i tells.
+  __device__ __forceinline__ const std::byte* of_column(int i, unsigned word) const {
+    return ((of_up_ >> i & 1U) != 0 ? opaque(up_) : opaque(w_)) + std::uint64_t{word} * 16;
+  }
+  // What is made of it is made when it is needed: the compiler would keep it all, and has no registers for that.
+  template <class T>
+  static __device__ __forceinline__ T* opaque(T* p) {
+    asm volatile("" : "+l"(p));
+    return p;
+  }
+  static __device__ __forceinline__ int opaque(int i) {
+    asm volatile("" : "+r"(i));
+    return i;
+  }
+
+  // q6_k: ql, qh and scales of a column side by side; the words with its d at `d`.
+  __device__ __forceinline__ void copy_planes(unsigned columns, unsigned d, int c) {
+    const PlanesQ6K planes{args_.chunks};
+    const int part = t_ % 8;
+    const unsigned to = columns + t_ / 8 * wide_column_stride(type);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      copy_16_of_many(to + 16 * i * wide_column_stride(type) + 16 * part, of_column(i, part_[i] + 8 * c));
+    }
+    // Half of the lanes have one column's four parts, half the next one's.
+    const unsigned on = static_cast<unsigned>(planes.qh(c) / 16) + part % 4 - part;
+#pragma unroll
+    for (int i = 0; i < kParts; i += 2) {
+      const std::byte* from = part < 4 ? of_column(i, part_[i] + on) : of_column(i + 1, part_[i + 1] + on);
+      copy_16_of_many(to + 16 * (i + part / 4) * wide_column_stride(type) + 128 + 16 * (part % 4), from);
+    }
+    const std::byte* column = of_column(kParts, column_);
+    copy_16(columns + t_ * wide_column_stride(type) + 192, column + planes.scales(c));
+    // The column goes on for whole 16-byte words.
+    copy_4(d + 4 * t_, column + planes.d(c & ~1));
+  }
+
+  const UnitArgs& args_;
+  const std::byte* w_;  // of the expert
+  const std::byte* up_;
   int count_;
   int t_;
-  const std::byte* column_[4];
-  const std::int8_t* q_[kRows / 32];
-  const std::byte* other_;  // sums of row t, or scales of column t
-  const float* scale_;
+  const TableSlot* slots_;
+  unsigned part_[kParts];  // part t + 128 i of all columns', in 16-byte words from w_ or up_
+  unsigned of_up_ = 0;     // bit i: which of the two; kParts: of column_
+  unsigned column_ = 0;    // q6_k: column t
 };
 
 }  // namespace conclave::cuda

@@ -1,5 +1,4 @@
 #include "backends/cuda/activation.cuh"
-#include "backends/cuda/chunk_product.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/wide_copies.cuh"
 #include "backends/cuda/wide_levels.cuh"
@@ -19,14 +18,18 @@ namespace {
 #if CONCLAVE_WIDE
 
 // The kernel starts with 168 for every thread, or with 80 where two blocks share a multiprocessor.
-constexpr int copying_registers(int rows) {
-  return rows == kShortRows ? 40 : 56;
+constexpr int copying_registers(DType type, int rows) {
+  return rows == kShortRows ? 48 : is_affine(type) ? 56 : 40;
 }
-constexpr int multiplying_registers(int rows) {
-  return rows == kShortRows ? 96 : 224;
+constexpr int multiplying_registers(DType type, int rows) {
+  return rows == kShortRows ? 96 : is_affine(type) ? 224 : 232;
 }
-static_assert(copying_registers(kWideRows) + kWideMultiplying * multiplying_registers(kWideRows) <= 3 * 168);
-static_assert(copying_registers(kShortRows) + kWideMultiplying * multiplying_registers(kShortRows) <= 3 * 80);
+constexpr bool registers_fit(DType type, int rows) {
+  const int all = copying_registers(type, rows) + kWideMultiplying * multiplying_registers(type, rows);
+  return all <= 3 * (rows == kShortRows ? 80 : 168);
+}
+static_assert(registers_fit(DType::q4_k, kWideRows) && registers_fit(DType::q6_k, kWideRows) &&
+              registers_fit(DType::q4_k, kShortRows));
 
 // One warpgroup: finds tiles, and copies their superblocks.
 template <DType type, int kRows>
@@ -59,83 +62,125 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
   await_copies<0>();
 }
 
-// 64 columns times N rows of one superblock: exact sums.
-template <DType type, int kRows, int N>
-__device__ __forceinline__ void wide_sums(const WideStage<type, kRows>& stage, int column, int lane,
-                                          int (&sum)[N / 2]) {
-  const WideLevels<type> levels{stage.column(column), wide_column_stride(type), lane};
-  const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
-  const auto rows_of = [&](int step) { return descriptor_at(rows, step / 4 * wide_half(kRows) + step % 4 * 32); };
-  unsigned low[4][2][4];
-  unsigned high[2][2][4];  // what wgmma still reads is left alone
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    levels.pair(j, high[j % 2], low[j]);
-    wgmma_fence();
-    if (j == 0) {
-      wgmma_s8<N, !is_affine(type), false>(sum, high[0][0], rows_of(pair_step<type>(0, 0)));
-    } else {
-      wgmma_s8<N, !is_affine(type), true>(sum, high[j % 2][0], rows_of(pair_step<type>(j, 0)));
-    }
-    wgmma_s8<N, !is_affine(type), true>(sum, high[j % 2][1], rows_of(pair_step<type>(j, 1)));
-    wgmma_commit();
-    if (j < 3) {
-      wgmma_wait<1>();
-    } else {
-      wgmma_wait<0>();
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < N / 2; ++i) sum[i] <<= kDigitBits<type>;
-  wgmma_fence();
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) wgmma_s8<N, false, true>(sum, low[j][e], rows_of(pair_step<type>(j, e)));
-  }
-  wgmma_commit();
+// Whether there are registers to have a superblock's words before the one before it is done.
+constexpr bool words_ahead(DType type, int rows) {
+  return type == DType::q4_k && rows != kShortRows;
 }
 
-// Adds superblock c to the outputs, in the steps of product_plan.h.
+// Which of the two warpgroups is to multiply: where that takes long, they take turns, so that one has the tensor cores
+// while the other adds to its outputs. Left to themselves they would do both together.
+class WideTurn {
+ public:
+  __device__ __forceinline__ void wait(WideShared& shared) {
+    barrier_wait(&shared.turn[group()], parity_);
+    parity_ ^= 1U;
+  }
+  __device__ __forceinline__ void pass(WideShared& shared) const {
+    if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.turn[1 - group()]);
+  }
+
+ private:
+  static __device__ __forceinline__ int group() { return static_cast<int>(threadIdx.x) / kWideGroup; }
+
+  unsigned parity_ = group() == 0 ? 1U : 0U;  // the first turn is the first warpgroup's
+};
+
+// 64 columns times N rows of one superblock, each digit's sums apart: whole(i) are exact, after wgmma_wait<0>().
 template <DType type, int kRows, int N>
-__device__ __forceinline__ void add_superblock(const WideStage<type, kRows>& stage, int c, int column, int lane,
-                                               float (&y)[N / 2], int (&sum)[N / 2]) {
+class WideSums {
+ public:
+  __device__ __forceinline__ void multiply(const WideStage<type, kRows>& stage, WideWords<type>& words, int column,
+                                           int lane, WideShared& shared, WideTurn& turn) {
+    constexpr bool kTurns = N >= kWideTurnsFrom;
+    constexpr int kFragments = kRows == kShortRows ? 1 : 2;
+    const WideLevels<type> levels{words};
+    const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
+    unsigned high[kFragments][2][4];  // what wgmma still reads is left alone
+    unsigned low[kFragments][2][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (!words_ahead(type, kRows)) words.load_pair(stage.column(column), wide_column_stride(type), lane, j);
+      levels.pair(j, high[j % kFragments], low[j % kFragments]);
+      if (kTurns && j == 0) turn.wait(shared);
+      wgmma_fence();
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int step = pair_step<type>(j, e);
+        const std::uint64_t at = descriptor_at(rows, step / 4 * wide_half(kRows) + step % 4 * 32);
+        if (j + e == 0) {
+          wgmma_s8<N, !is_affine(type), false>(high_, high[0][0], at);
+          wgmma_s8<N, false, false>(low_, low[0][0], at);
+        } else {
+          wgmma_s8<N, !is_affine(type), true>(high_, high[j % kFragments][e], at);
+          wgmma_s8<N, false, true>(low_, low[j % kFragments][e], at);
+        }
+      }
+      wgmma_commit();
+      if (j < 3) wgmma_wait<kFragments - 1>();
+    }
+    if (kTurns) turn.pass(shared);
+  }
+
+  __device__ __forceinline__ int whole(int i) const {
+    return (high_[i] << kDigitBits<type>)+low_[i];
+  }
+
+ private:
+  int high_[N / 2] = {};
+  int low_[N / 2] = {};
+};
+
+// What a lane's two columns multiply their sums with.
+template <DType type>
+struct WideFactors {
   float d[2];
   float dmin[2];
-  unsigned mins[4];
-  if constexpr (is_affine(type)) {
-    const ChunkColumns<type> w{stage.column(0), wide_column_stride(type)};
+  unsigned mins[4];  // the left operand of mma_f16_k16
+
+  template <int kRows>
+  __device__ __forceinline__ WideFactors(const WideStage<type, kRows>& stage, const WideWords<type>& words, int c,
+                                         int column, int lane) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      d[half] = factor(w, column + 8 * half);
-      dmin[half] = min_factor(w, column + 8 * half);
+      if constexpr (is_affine(type)) {
+        d[half] = half_of(words.head[half].x);
+        dmin[half] = half_of(words.head[half].x >> 16);
+      } else {
+        d[half] = half_of(wide_word(stage.d(column + 8 * half)) >> 16 * (c & 1));
+      }
     }
-    chunk_mins(w, column - lane / 4, 0, mins);
-  } else {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      d[half] = __half2float(reinterpret_cast<const __half*>(stage.d(column + 8 * half))[c & 1]);
-    }
+    if constexpr (is_affine(type)) words.mins(lane, mins);
   }
+
+ private:
+  static __device__ __forceinline__ float half_of(unsigned bits) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+  }
+};
+
+// Adds a superblock to the outputs, in the steps of product_plan.h.
+template <DType type, int kRows, int N>
+__device__ __forceinline__ void add_superblock(const WideStage<type, kRows>& stage, const WideFactors<type>& by,
+                                               int lane, const WideSums<type, kRows, N>& products, float (&y)[N / 2]) {
   // Two tiles of eight rows at a time.
   const std::byte* sums = stage.sums(lane % 8 + 8 * (lane / 16)) + 16 * (lane / 8 % 2);
-  wgmma_wait<0>();
+  const auto* scales = reinterpret_cast<const float4*>(stage.scales()) + lane % 4;
 #pragma unroll
   for (int two = 0; two < N / 16; ++two) {
     unsigned x[4];
     if constexpr (is_affine(type)) load_tiles(x, sums + 16 * two * kWideSumStride);
+    const float4 four = scales[4 * two];
+    const float scale[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int one = 0; one < 2; ++one) {
-      const int n = 2 * two + one;
       float low[4];
-      if constexpr (is_affine(type)) mma_f16_k16(low, mins, x[2 * one], x[2 * one + 1]);
-      const float2 scale = *reinterpret_cast<const float2*>(stage.scales() + 8 * n + 2 * (lane % 4));
+      if constexpr (is_affine(type)) mma_f16_k16(low, by.mins, x[2 * one], x[2 * one + 1]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float by = i % 2 == 0 ? scale.x : scale.y;
-        float& out = y[4 * n + i];
-        out = out + (by * d[i / 2]) * static_cast<float>(sum[4 * n + i]);
-        if constexpr (is_affine(type)) out = out - (by * dmin[i / 2]) * low[i];
+        const float s = scale[2 * one + i % 2];
+        const int at = 8 * two + 4 * one + i;
+        y[at] = y[at] + (s * by.d[i / 2]) * static_cast<float>(products.whole(at));
+        if constexpr (is_affine(type)) y[at] = y[at] - (s * by.dmin[i / 2]) * low[i];
       }
     }
   }
@@ -195,31 +240,61 @@ __device__ __forceinline__ void store_rows(const UnitArgs& args, const WideTile&
 // A tile of up to N rows, by one of the warpgroups that multiply.
 template <DType type, int kRows, int N>
 __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTile& tile, const TableSlot* slots,
-                                              std::byte* stages, WideShared& shared, Ring<kWideStages>& ring) {
+                                              std::byte* stages, WideShared& shared, Ring<kWideStages>& ring,
+                                              WideTurn& turn) {
   const int group = static_cast<int>(threadIdx.x) / kWideGroup;
   const int t = static_cast<int>(threadIdx.x) % kWideGroup;
   const int lane = t % kWarp;
   const int in_group = t / kWarp * 16 + lane / 4;
   const int column = group * (kWideColumns / kWideMultiplying) + in_group;
   float y[N / 2] = {};
-  int sum[N / 2] = {};
+  WideSums<type, kRows, N> products;
   bool plain = false;
-#pragma unroll 1
-  for (int c = 0; c < args.chunks; ++c, ring.next()) {
+  WideWords<type> words;
+  const auto await_stage = [&] {
     barrier_wait(&shared.full[ring.place], ring.parity);
     shared_for_wgmma();
-    const WideStage<type, kRows> stage = stage_of<type, kRows>(stages, ring.place);
-    if (t < tile.count && isnan(stage.scales()[t])) plain = true;
-    wide_sums<type, kRows, N>(stage, column, lane, sum);
-    add_superblock<type, kRows, N>(stage, c, column, lane, y, sum);
+  };
+  const auto load_words = [&] {
+    const std::byte* from = stage_of<type, kRows>(stages, ring.place).column(column);
+    if constexpr (is_affine(type)) words.load_head(from, wide_column_stride(type));
+    if constexpr (words_ahead(type, kRows)) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words.load_pair(from, wide_column_stride(type), lane, j);
+    }
+  };
+  constexpr bool kAhead = words_ahead(type, kRows);
+  if constexpr (kAhead) {
+    await_stage();
+    load_words();
+  }
+#pragma unroll 1
+  for (int c = 0; c < args.chunks; ++c) {
+    if constexpr (!kAhead) {
+      await_stage();
+      load_words();
+    }
+    const int place = ring.place;
+    const WideStage<type, kRows> stage = stage_of<type, kRows>(stages, place);
+    products.multiply(stage, words, column, lane, shared, turn);
+    // While that is multiplied:
+    if constexpr (kAhead) words.load_head(stage.column(column), wide_column_stride(type));  // it was not kept
+    const WideFactors<type> factors{stage, words, c, column, lane};
+    if (t < tile.count && isnan(stage.scales()[wide_scale_place(t)])) plain = true;
+    ring.next();
+    const bool more = kAhead && c + 1 < args.chunks;
+    if (more) await_stage();
+    wgmma_wait<0>();
+    if (more) load_words();
+    add_superblock(stage, factors, lane, products, y);
     __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.empty[ring.place]);
+    if (lane == 0) barrier_arrive(&shared.empty[place]);
   }
 
 #pragma unroll 1
   for (int first = 0; first < tile.count; first += kWideOutRows) {
     group_barrier(kCopyingBarrier + 1 + group);
-    if (first == 0) shared.plain[group][t] = plain ? 1 : 0;
+    if (first == 0 && t < kWideRows) shared.plain[group][t] = plain ? 1 : 0;
 #pragma unroll
     for (int n = 0; n < N / 8; ++n) {
       if (8 * n / kWideOutRows * kWideOutRows != first) continue;
@@ -237,6 +312,7 @@ template <DType type, int kRows>
 __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* stages, WideShared& shared) {
   Ring<kWideStages> ring;
   Ring<2> told;
+  WideTurn turn;
 #pragma unroll 1
   for (;; told.next()) {
     barrier_wait(&shared.known[told.place], told.parity);
@@ -244,15 +320,13 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if constexpr (kRows == kShortRows) {
-      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring, turn);
     } else if (tile.count <= 32) {
-      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring, turn);
     } else if (tile.count <= 64) {
-      multiply_tile<type, kRows, 64>(args, tile, slots, stages, shared, ring);
-    } else if (tile.count <= 96) {
-      multiply_tile<type, kRows, 96>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, 64>(args, tile, slots, stages, shared, ring, turn);
     } else {
-      multiply_tile<type, kRows, 128>(args, tile, slots, stages, shared, ring);
+      multiply_tile<type, kRows, kWideRows>(args, tile, slots, stages, shared, ring, turn);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -278,6 +352,7 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blo
       barrier_init(&shared.full[i], kWideGroup);
       barrier_init(&shared.empty[i], kWarps);
     }
+    for (auto& turn : shared.turn) barrier_init(&turn, kWideGroup / kWarp);
     for (int i = 0; i < 2; ++i) {
       barrier_init(&shared.known[i], kWideGroup);
       barrier_init(&shared.done[i], kWarps);
@@ -285,10 +360,10 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blo
   }
   __syncthreads();
   if (threadIdx.x >= kWideMultiplying * kWideGroup) {
-    fewer_registers<copying_registers(kRows)>();
+    fewer_registers<copying_registers(type, kRows)>();
     copy_tiles<type, kRows>(args, tile_rows, stages, shared);
   } else {
-    more_registers<multiplying_registers(kRows)>();
+    more_registers<multiplying_registers(type, kRows)>();
     multiply_tiles<type, kRows>(args, stages, shared);
   }
 #endif

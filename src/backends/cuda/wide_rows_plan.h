@@ -2,12 +2,17 @@
 // Hopper.
 //
 // Weights are decoded in registers with their scales multiplied in, as two digits (wide_levels.cuh), so that the tensor
-// cores sum a whole superblock: high digits first, then their sums times the base, then low digits on top of them.
+// cores sum a whole superblock, each digit for itself.
 //
 // One block a multiprocessor takes tile after tile: 128 columns of weights (of gate_up: 64 of gate and the same of up)
-// for up to 128 rows of a list. One warpgroup finds the tiles and copies weights as stored, rows, their sums and scales
-// into a ring of stages, a superblock each; two more have 64 columns each and multiply. These two are not in step:
-// while one rounds and adds to its outputs, the other has the tensor cores.
+// for up to 96 rows of a list: outputs and two digits' sums of more have no place in registers. One warpgroup finds the
+// tiles and copies weights as stored, rows, their sums and scales into a ring of stages, a superblock each; two more
+// have 64 columns each and multiply, in turns: while one rounds and adds to its outputs, the other has the tensor
+// cores.
+//
+// What 128 columns, 96 rows and 256 of k take of a multiprocessor, in cycles: tensor cores 1,540; a scheduler's issue
+// slots 1,600 (twice 735 instructions for Q4_K, of them 400 to add to the outputs and 230 to decode; 130 to copy);
+// shared memory 1,600 (770 of them wgmma's reads of rows); copies 660 lines.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -18,10 +23,11 @@ inline constexpr int kWideGroup = 128;  // threads of a warpgroup
 inline constexpr int kWideMultiplying = 2;
 inline constexpr int kWideThreads = (kWideMultiplying + 1) * kWideGroup;
 inline constexpr int kWideColumns = 128;
-inline constexpr int kWideRows = 128;
+inline constexpr int kWideRows = 96;
 inline constexpr int kWideStages = 3;
-inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
-inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
+inline constexpr int kWideTurnsFrom = kWideRows;  // rows of a tile from which the two take turns
+inline constexpr std::int64_t kWideFrom = 17;     // rows of a list from which this kernel takes it...
+inline constexpr std::int64_t kWideMean = 12;     // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.
@@ -41,6 +47,12 @@ constexpr int wide_scales_at(DType type, int rows) {
 constexpr int wide_stage_bytes(DType type, int rows) {
   return (wide_scales_at(type, rows) + rows * 4 + 1023) / 1024 * 1024;
 }
+// Where a row's scale lies: those that a lane needs for two tiles of eight rows side by side.
+constexpr int wide_scale_place(int row) {
+  return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2;
+}
+static_assert(wide_scale_place(0) == 0 && wide_scale_place(3) == 5 && wide_scale_place(8) == 2 &&
+              wide_scale_place(31) == 31);
 // Behind the stages: outputs on their way to memory, 32 rows of a warpgroup at a time; what is known of two tiles;
 // barriers.
 inline constexpr int kWideOutRows = 32;
@@ -72,15 +84,17 @@ static_assert(most_wide_tiles(kWideFrom - 1, 8, kWideFrom, 128) == 0 &&
 constexpr std::int64_t wide_tiles_across(std::int64_t n, bool gate_up) {
   return ceil_div(n, gate_up ? kWideColumns / 2 : kWideColumns);
 }
-// Rows of a tile: 128, or fewer where there would be too few tiles for most multiprocessors, or lists are short.
+// Rows of a tile: all it can have, or fewer where there would be too few tiles for most multiprocessors, or lists are
+// short.
 constexpr int wide_tile_rows(std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
                              int multiprocessors) {
   if (n_rows <= (kShortRows - 8) * n_lists) return kShortRows;
   int rows = kWideRows;
-  while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows /= 2;
+  while (rows > 32 && 4 * ceil_div(n_rows, rows) * wide_tiles_across(n, gate_up) < 3 * multiprocessors) rows -= 32;
   return rows;
 }
-static_assert(wide_tile_rows(2048, 128, 768, true, 132) == 32 && wide_tile_rows(16384, 128, 768, true, 132) == 128);
+static_assert(wide_tile_rows(2048, 128, 768, true, 132) == 32 &&
+              wide_tile_rows(16384, 128, 768, true, 132) == kWideRows);
 static_assert(wide_tile_rows(512, 1, 512, false, 132) == 32);
 
 // Blocks take tiles until there are none.

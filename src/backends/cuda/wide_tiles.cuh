@@ -25,7 +25,8 @@ struct WideShared {
   int before[kWideGroup / kWarp];
   std::uint64_t full[kWideStages];   // a stage has been copied
   std::uint64_t empty[kWideStages];  // it has been read
-  std::uint64_t known[2];            // likewise, tile and slots
+  std::uint64_t turn[kWideMultiplying];
+  std::uint64_t known[2];  // likewise, tile and slots
   std::uint64_t done[2];
 };
 static_assert(sizeof(WideShared) <= kWideOutBytes + kWideTileBytes);
