@@ -26,14 +26,13 @@ __device__ __forceinline__ unsigned wide_word(const std::byte* p) {
   return *reinterpret_cast<const unsigned*>(p);
 }
 
-// What a lane decodes of a superblock: words of its two columns, 8 apart, as stored. Of affine types, all may be read
-// from shared memory before the first is needed; of q6_k, a pair's words at a time.
+// What a lane decodes of a superblock: words of its two columns, 8 apart, as stored.
 template <DType type>
 struct WideWords {
   unsigned packed[4][4];  // [pair][word of a fragment]
-  unsigned bits[4];       // upper bits: q5_k of all pairs, q6_k of one
+  unsigned bits[4];       // upper bits: q5_k of all pairs, q6_k of pairs 0 and 1 or 2 and 3
   uint4 head[2];          // affine types, of a column: d, dmin and the 12 bytes of src/quant/k_scales.h
-  uint2 scales[2];        // q6_k, of a column and one pair
+  uint2 scales[2];        // q6_k, of a column, likewise
 
   // `column`: the first column's superblock, 8 `stride` bytes before the second's; q6_k: ql, qh, scales side by side.
   __device__ __forceinline__ void load_head(const std::byte* column, int stride) {

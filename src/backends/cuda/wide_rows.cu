@@ -36,7 +36,7 @@ template <DType type, int kRows>
 __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, std::byte* stages, WideShared& shared) {
   const int t = static_cast<int>(threadIdx.x) % kWideGroup;
   WideTiles tiles{args, tile_rows, t};
-  Ring<kWideStages> ring;
+  Ring<wide_stages(kRows)> ring;
   Ring<2> told;
 #pragma unroll 1
   for (;; told.next()) {
@@ -62,27 +62,35 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
   await_copies<0>();
 }
 
-// Whether there are registers to have a superblock's words before the one before it is done.
-constexpr bool words_ahead(DType type, int rows) {
-  return type == DType::q4_k && rows != kShortRows;
+// Whether there are registers to have words of a superblock, those of two pairs, before the one before it is done.
+constexpr bool words_ahead(int rows) {
+  return rows != kShortRows;
 }
 
-// Which of the two warpgroups is to multiply: where that takes long, they take turns, so that one has the tensor cores
-// while the other adds to its outputs. Left to themselves they would do both together.
-class WideTurn {
- public:
-  __device__ __forceinline__ void wait(WideShared& shared) {
-    barrier_wait(&shared.turn[group()], parity_);
-    parity_ ^= 1U;
-  }
-  __device__ __forceinline__ void pass(WideShared& shared) const {
-    if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.turn[1 - group()]);
-  }
+// The tensor cores, for one warpgroup at a time: while it has them, the other adds to its outputs. Left to themselves
+// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it, so that
+// the stores need no order.
+struct WideTurn {
+  WideShared& shared;
+  int group;
+  int t;
 
- private:
-  static __device__ __forceinline__ int group() { return static_cast<int>(threadIdx.x) / kWideGroup; }
-
-  unsigned parity_ = group() == 0 ? 1U : 0U;  // the first turn is the first warpgroup's
+  __device__ __forceinline__ void take() const {
+    if (t % kWarp == 0) {
+      volatile int* wanted = shared.wanted;
+      volatile int* last = &shared.last;
+      if (t == 0) {
+        wanted[group] = 1;
+        *last = group;
+      }
+      while (wanted[1 - group] != 0 && *last == group) __nanosleep(20);
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ void leave() const {
+    volatile int* wanted = shared.wanted;
+    if (t == 0) wanted[group] = 0;
+  }
 };
 
 // 64 columns times N rows of one superblock, each digit's sums apart: whole(i) are exact, after wgmma_wait<0>().
@@ -90,18 +98,23 @@ template <DType type, int kRows, int N>
 class WideSums {
  public:
   __device__ __forceinline__ void multiply(const WideStage<type, kRows>& stage, WideWords<type>& words, int column,
-                                           int lane, WideShared& shared, WideTurn& turn) {
+                                           int lane, const WideTurn& turn) {
     constexpr bool kTurns = N >= kWideTurnsFrom;
     constexpr int kFragments = kRows == kShortRows ? 1 : 2;
     const WideLevels<type> levels{words};
     const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
     unsigned high[kFragments][2][4];  // what wgmma still reads is left alone
     unsigned low[kFragments][2][4];
+    const auto load_pair = [&](int j) { words.load_pair(stage.column(column), wide_column_stride(type), lane, j); };
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if constexpr (!words_ahead(type, kRows)) words.load_pair(stage.column(column), wide_column_stride(type), lane, j);
+      if constexpr (!words_ahead(kRows)) load_pair(j);
       levels.pair(j, high[j % kFragments], low[j % kFragments]);
-      if (kTurns && j == 0) turn.wait(shared);
+      if (kTurns && j == 0) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) here(high[0][i / 4][i % 4], low[0][i / 4][i % 4]);
+        turn.take();
+      }
       wgmma_fence();
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
@@ -116,16 +129,25 @@ class WideSums {
         }
       }
       wgmma_commit();
+      if (words_ahead(kRows) && j == 1) {
+        load_pair(2);
+        load_pair(3);
+      }
       if (j < 3) wgmma_wait<kFragments - 1>();
     }
-    if (kTurns) turn.pass(shared);
+    if (kTurns) turn.leave();
   }
 
   __device__ __forceinline__ int whole(int i) const {
-    return (high_[i] << kDigitBits<type>)+low_[i];
+    return high_[i] * (1 << kDigitBits<type>)+low_[i];
   }
 
  private:
+  // They are made before the turn comes.
+  static __device__ __forceinline__ void here(unsigned& a, unsigned& b) {
+    asm volatile("" : "+r"(a), "+r"(b));
+  }
+
   int high_[N / 2] = {};
   int low_[N / 2] = {};
 };
@@ -240,10 +262,11 @@ __device__ __forceinline__ void store_rows(const UnitArgs& args, const WideTile&
 // A tile of up to N rows, by one of the warpgroups that multiply.
 template <DType type, int kRows, int N>
 __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTile& tile, const TableSlot* slots,
-                                              std::byte* stages, WideShared& shared, Ring<kWideStages>& ring,
-                                              WideTurn& turn) {
-  const int group = static_cast<int>(threadIdx.x) / kWideGroup;
-  const int t = static_cast<int>(threadIdx.x) % kWideGroup;
+                                              std::byte* stages, WideShared& shared, Ring<wide_stages(kRows)>& ring) {
+  // Through a shuffle: it is kept then, where the compiler would ask for it again and again, and wait.
+  const int me = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.x % kWarp));
+  const int group = me / kWideGroup;
+  const int t = me % kWideGroup;
   const int lane = t % kWarp;
   const int in_group = t / kWarp * 16 + lane / 4;
   const int column = group * (kWideColumns / kWideMultiplying) + in_group;
@@ -258,12 +281,12 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
   const auto load_words = [&] {
     const std::byte* from = stage_of<type, kRows>(stages, ring.place).column(column);
     if constexpr (is_affine(type)) words.load_head(from, wide_column_stride(type));
-    if constexpr (words_ahead(type, kRows)) {
+    if constexpr (words_ahead(kRows)) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) words.load_pair(from, wide_column_stride(type), lane, j);
+      for (int j = 0; j < 2; ++j) words.load_pair(from, wide_column_stride(type), lane, j);
     }
   };
-  constexpr bool kAhead = words_ahead(type, kRows);
+  constexpr bool kAhead = words_ahead(kRows);
   if constexpr (kAhead) {
     await_stage();
     load_words();
@@ -276,9 +299,11 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
     }
     const int place = ring.place;
     const WideStage<type, kRows> stage = stage_of<type, kRows>(stages, place);
-    products.multiply(stage, words, column, lane, shared, turn);
+    products.multiply(stage, words, column, lane, WideTurn{shared, group, t});
     // While that is multiplied:
-    if constexpr (kAhead) words.load_head(stage.column(column), wide_column_stride(type));  // it was not kept
+    if constexpr (kAhead && is_affine(type)) {
+      words.load_head(stage.column(column), wide_column_stride(type));  // it was not kept
+    }
     const WideFactors<type> factors{stage, words, c, column, lane};
     if (t < tile.count && isnan(stage.scales()[wide_scale_place(t)])) plain = true;
     ring.next();
@@ -310,9 +335,8 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
 
 template <DType type, int kRows>
 __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* stages, WideShared& shared) {
-  Ring<kWideStages> ring;
+  Ring<wide_stages(kRows)> ring;
   Ring<2> told;
-  WideTurn turn;
 #pragma unroll 1
   for (;; told.next()) {
     barrier_wait(&shared.known[told.place], told.parity);
@@ -320,13 +344,13 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if constexpr (kRows == kShortRows) {
-      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring, turn);
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
     } else if (tile.count <= 32) {
-      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring, turn);
+      multiply_tile<type, kRows, 32>(args, tile, slots, stages, shared, ring);
     } else if (tile.count <= 64) {
-      multiply_tile<type, kRows, 64>(args, tile, slots, stages, shared, ring, turn);
+      multiply_tile<type, kRows, 64>(args, tile, slots, stages, shared, ring);
     } else {
-      multiply_tile<type, kRows, kWideRows>(args, tile, slots, stages, shared, ring, turn);
+      multiply_tile<type, kRows, kWideRows>(args, tile, slots, stages, shared, ring);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -345,14 +369,15 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blo
 #else
   extern __shared__ std::byte wide_memory[];
   std::byte* stages = wide_memory + (1024U - shared_address(wide_memory) % 1024U) % 1024U;
-  auto& shared = *reinterpret_cast<WideShared*>(stages + kWideStages * wide_stage_bytes(type, kRows));
+  auto& shared = *reinterpret_cast<WideShared*>(stages + wide_stages(kRows) * wide_stage_bytes(type, kRows));
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWideMultiplying * kWideGroup / kWarp;
-    for (int i = 0; i < kWideStages; ++i) {
+    for (int i = 0; i < wide_stages(kRows); ++i) {
       barrier_init(&shared.full[i], kWideGroup);
       barrier_init(&shared.empty[i], kWarps);
     }
-    for (auto& turn : shared.turn) barrier_init(&turn, kWideGroup / kWarp);
+    for (int& wanted : shared.wanted) wanted = 0;
+    shared.last = 0;
     for (int i = 0; i < 2; ++i) {
       barrier_init(&shared.known[i], kWideGroup);
       barrier_init(&shared.done[i], kWarps);

@@ -24,10 +24,13 @@ inline constexpr int kWideMultiplying = 2;
 inline constexpr int kWideThreads = (kWideMultiplying + 1) * kWideGroup;
 inline constexpr int kWideColumns = 128;
 inline constexpr int kWideRows = 96;
-inline constexpr int kWideStages = 3;
-inline constexpr int kWideTurnsFrom = kWideRows;  // rows of a tile from which the two take turns
-inline constexpr std::int64_t kWideFrom = 17;     // rows of a list from which this kernel takes it...
-inline constexpr std::int64_t kWideMean = 12;     // ...or all lists, where they have as many on average
+inline constexpr int kShortRows = 32;  // where tiles are short, two blocks share a multiprocessor
+constexpr int wide_stages(int rows) {
+  return rows == kShortRows ? 3 : 4;
+}
+inline constexpr int kWideTurnsFrom = 64;      // rows of a tile from which the two take turns
+inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
+inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
 // scales. Strides keep eight columns' words, eight rows' sums in different banks.
@@ -60,13 +63,12 @@ inline constexpr int kWideOutStride = kWideColumns / kWideMultiplying + 4;
 inline constexpr int kWideOutBytes = kWideMultiplying * kWideOutRows * kWideOutStride * 4;
 inline constexpr int kWideTileBytes = 2 * kWideRows * 8 + kWideMultiplying * kWideRows * 4 + 256;
 constexpr std::int64_t wide_shared_bytes(DType type, int rows) {
-  return 1023 + kWideStages * wide_stage_bytes(type, rows) + kWideOutBytes + kWideTileBytes;  // it begins anywhere
+  return 1023 + wide_stages(rows) * wide_stage_bytes(type, rows) + kWideOutBytes +
+         kWideTileBytes;  // it begins anywhere
 }
 static_assert(wide_shared_bytes(DType::q4_k, kWideRows) <= 227 * 1024 &&
               wide_shared_bytes(DType::q5_k, kWideRows) <= 227 * 1024 &&
               wide_shared_bytes(DType::q6_k, kWideRows) <= 227 * 1024);
-// Where tiles are short, two blocks share a multiprocessor.
-inline constexpr int kShortRows = 32;
 constexpr int wide_blocks_each(int rows) {
   return rows == kShortRows ? 2 : 1;
 }

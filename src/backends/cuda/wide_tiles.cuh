@@ -23,10 +23,11 @@ struct WideShared {
   WideTile tile[2];
   WideTile found;
   int before[kWideGroup / kWarp];
-  std::uint64_t full[kWideStages];   // a stage has been copied
-  std::uint64_t empty[kWideStages];  // it has been read
-  std::uint64_t turn[kWideMultiplying];
-  std::uint64_t known[2];  // likewise, tile and slots
+  int wanted[kWideMultiplying];  // whose turn it is to multiply: who wants it, who came last
+  int last;
+  std::uint64_t full[wide_stages(kWideRows)];   // a stage has been copied
+  std::uint64_t empty[wide_stages(kWideRows)];  // it has been read
+  std::uint64_t known[2];                       // likewise, tile and slots
   std::uint64_t done[2];
 };
 static_assert(sizeof(WideShared) <= kWideOutBytes + kWideTileBytes);
