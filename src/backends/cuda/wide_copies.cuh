@@ -32,8 +32,8 @@ __device__ __forceinline__ WideStage<type, kRows> stage_of(std::byte* stages, in
   return {stages + place * wide_stage_bytes(type, kRows)};
 }
 
-// What a thread of the copying warpgroup copies of a tile, one superblock after another. Copies go through the unit that
-// the loads of those who multiply wait for, and it takes a line of memory at a time: so neighbouring lanes have
+// What a thread of the copying warpgroup copies of a tile, one superblock after another. Copies go through the unit
+// that the loads of those who multiply wait for, and it takes a line of memory at a time: so neighbouring lanes have
 // neighbouring 16-byte parts, of as few columns or rows at once as can be.
 template <DType type, int kRows>
 class WideCopies {

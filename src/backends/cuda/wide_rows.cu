@@ -1,8 +1,8 @@
-#include "backends/cuda/activation.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/wide_copies.cuh"
 #include "backends/cuda/wide_levels.cuh"
 #include "backends/cuda/wide_rows_plan.h"
+#include "backends/cuda/wide_store.cuh"
 #include "backends/cuda/wide_tiles.cuh"
 
 // The instructions are of sm_90a alone.
@@ -68,8 +68,8 @@ constexpr bool words_ahead(int rows) {
 }
 
 // The tensor cores, for one warpgroup at a time: while it has them, the other adds to its outputs. Left to themselves
-// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it, so that
-// the stores need no order.
+// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it, so
+// that the stores need no order.
 struct WideTurn {
   WideShared& shared;
   int group;
@@ -208,57 +208,6 @@ __device__ __forceinline__ void add_superblock(const WideStage<type, kRows>& sta
   }
 }
 
-// Four floats as elements of a row, from one whose address their size divides.
-__device__ __forceinline__ void store_4(DType type, std::byte* to, const float (&y)[4]) {
-  if (type == DType::f32) {
-    *reinterpret_cast<float4*>(to) = {y[0], y[1], y[2], y[3]};
-    return;
-  }
-  std::uint16_t bits[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    bits[i] =
-        type == DType::f16 ? __half_as_ushort(__float2half_rn(y[i])) : __bfloat16_as_ushort(__float2bfloat16_rn(y[i]));
-  }
-  *reinterpret_cast<ushort4*>(to) = {bits[0], bits[1], bits[2], bits[3]};
-}
-
-// Rows `first` to first + 31 of a tile, whose products lie in shared memory: four columns a thread.
-__device__ __forceinline__ void store_rows(const UnitArgs& args, const WideTile& tile, const WideShared& shared,
-                                           const TableSlot* slots, int group, int first) {
-  const WideColumns at{args, tile.expert, tile.column};
-  const bool gate_up = args.up != nullptr;
-  const int t = static_cast<int>(threadIdx.x) % kWideGroup;
-  const int per_row = gate_up ? 8 : 16;  // threads
-  const int c = gate_up ? t % 8 / 2 * (2 * kWideRun) + t % 2 * 4 : t % 16 * 4;
-  const int weights_c = group * (kWideColumns / kWideMultiplying) + c;
-  const int column = at.column(weights_c);
-  const int size = args.out_type == DType::f32 ? 4 : 2;
-  const bool whole = args.bias == nullptr && column + 4 <= columns_of(args.table, args.n) &&
-                     reinterpret_cast<std::uintptr_t>(args.out) % (4 * size) == 0 && args.out_stride % (4 * size) == 0;
-  const int rows = tile.count - first < kWideOutRows ? tile.count - first : kWideOutRows;
-#pragma unroll 1
-  for (int r = t / per_row; r < rows; r += kWideGroup / per_row) {
-    const TableSlot slot = slots[first + r];
-    if (slot.from < 0) continue;
-    const float* y = &shared.out[group][r][c];
-    const bool plain = shared.plain[group][first + r] != 0;
-    if (whole && !plain) {
-      float out[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) out[e] = gate_up ? gated(args.act, y[e], y[e + kWideRun]) : y[e];
-      store_4(args.out_type, args.out + slot.to * args.out_stride + std::int64_t{column} * size, out);
-      continue;
-    }
-#pragma unroll 1
-    for (int e = 0; e < 4; ++e) {
-      float out = plain ? at.plain(weights_c + e, slot.from) : y[e];
-      if (gate_up) out = gated(args.act, out, plain ? at.plain(weights_c + e + kWideRun, slot.from) : y[e + kWideRun]);
-      at.store(weights_c + e, slot.to, out);
-    }
-  }
-}
-
 // A tile of up to N rows, by one of the warpgroups that multiply.
 template <DType type, int kRows, int N>
 __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTile& tile, const TableSlot* slots,
@@ -329,7 +278,7 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
       }
     }
     group_barrier(kCopyingBarrier + 1 + group);
-    store_rows(args, tile, shared, slots, group, first);
+    WideStore{args, tile, shared, slots, group, t, first}.store();
   }
 }
 
