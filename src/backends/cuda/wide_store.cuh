@@ -60,24 +60,31 @@ class WideStore {
   // Four columns at once, in rows that have an int8 form. Whether there are others.
   template <bool gate_up>
   __device__ __forceinline__ bool store_whole(std::byte* out, int c) const {
-    constexpr int kAtOnce = kWideGroup / (gate_up ? 8 : 16);
+    constexpr int kThreads = gate_up ? 8 : 16;                                 // of a row
+    constexpr int kRows = gate_up ? 1 : kWideOutRows * kThreads / kWideGroup;  // whose loads are waited for together
     bool others = false;
-    // Activations are long; what is short waits for its loads together.
-#pragma unroll(gate_up ? 1 : kWideOutRows / kAtOnce)
-    for (int i = 0; i < kWideOutRows; i += kAtOnce) {
-      const int r = i + t_ / (kWideGroup / kAtOnce);
-      if (r >= rows_ || slots_[first_ + r].from < 0) continue;
-      const float* y = &shared_.out[group_][r][c];
-      const auto four = *reinterpret_cast<const float4*>(y);
-      float result[4] = {four.x, four.y, four.z, four.w};
-      if constexpr (gate_up) {
-        const auto up = *reinterpret_cast<const float4*>(y + kWideRun);
-        gated_4(at_.args.act, result, {up.x, up.y, up.z, up.w});
+#pragma unroll 1
+    for (int r = t_ / kThreads; r < rows_; r += kRows * (kWideGroup / kThreads)) {
+      TableSlot slot[kRows];
+      float4 y[kRows];
+      bool int8[kRows];
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int row = r + i * (kWideGroup / kThreads);  // those past the last have no slot
+        slot[i] = slots_[first_ + row];
+        y[i] = *reinterpret_cast<const float4*>(&shared_.out[group_][row][c]);
+        int8[i] = !plain(row);
       }
-      if (plain(r)) {
-        others = true;
-      } else {
-        store_4(at_.args.out_type, out + slots_[first_ + r].to * at_.args.out_stride, result);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (slot[i].from < 0) continue;
+        float result[4] = {y[i].x, y[i].y, y[i].z, y[i].w};
+        if constexpr (gate_up) {
+          const auto up = *reinterpret_cast<const float4*>(&shared_.out[group_][r][c + kWideRun]);
+          gated_4(at_.args.act, result, {up.x, up.y, up.z, up.w});
+        }
+        if (int8[i]) store_4(at_.args.out_type, out + slot[i].to * at_.args.out_stride, result);
+        others = others || !int8[i];
       }
     }
     return others;
