@@ -18,9 +18,7 @@ struct WideStage {
   __device__ __forceinline__ std::byte* column(int c) const {
     return at + 2 * wide_half(kRows) + c * wide_column_stride(type);
   }
-  __device__ __forceinline__ std::byte* sums(int r) const {
-    return at + wide_sums_at(type, kRows) + r * kWideSumStride;
-  }
+  __device__ __forceinline__ std::byte* sums(int r) const { return at + wide_sums_at(type, kRows) + sums_place(r); }
   __device__ __forceinline__ std::byte* d(int c) const { return at + wide_sums_at(type, kRows) + c * 4; }
   __device__ __forceinline__ float* scales() const {
     return reinterpret_cast<float*>(at + wide_scales_at(type, kRows));
@@ -88,7 +86,7 @@ class WideCopies {
 #pragma unroll
       for (int i = 0; i < kSumRows; ++i) {
         if (t_ / 2 + 64 * i < count_) {
-          const unsigned to = stage + wide_sums_at(type, kRows) + (t_ / 2 + 64 * i) * kWideSumStride + 16 * (t_ % 2);
+          const unsigned to = stage + wide_sums_at(type, kRows) + sums_place(t_ / 2 + 64 * i) + 128 * (t_ % 2);
           copy_16(to, args_.sums + std::uint64_t{chunk_of(t_ / 2 + 64 * i, c)} * 16 + 8 * (t_ % 2));
         }
       }

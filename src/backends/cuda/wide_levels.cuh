@@ -55,7 +55,7 @@ struct WideWords {
     }
   }
 
-  // Affine types: the minimums of a column's groups, as the left operand of mma_f16_k16.
+  // Affine types: the minimums of a column's groups, as the left operand of wgmma_f16.
   __device__ __forceinline__ void mins(int lane, unsigned (&to)[4]) const {
     const int shift = 8 * (lane % 4);
 #pragma unroll

@@ -157,7 +157,7 @@ template <DType type>
 struct WideFactors {
   float d[2];
   float dmin[2];
-  unsigned mins[4];  // the left operand of mma_f16_k16
+  unsigned mins[4];  // the left operand of wgmma_f16
 
   template <int kRows>
   __device__ __forceinline__ WideFactors(const WideStage<type, kRows>& stage, const WideWords<type>& words, int c,
@@ -180,33 +180,70 @@ struct WideFactors {
   }
 };
 
-// Adds a superblock to the outputs, in the steps of product_plan.h.
+// Adds a superblock to the outputs, in the steps of product_plan.h. A lane's scales come four at a time, of two tiles of
+// eight rows.
 template <DType type, int kRows, int N>
-__device__ __forceinline__ void add_superblock(const WideStage<type, kRows>& stage, const WideFactors<type>& by,
-                                               int lane, const WideSums<type, kRows, N>& products, float (&y)[N / 2]) {
-  // Two tiles of eight rows at a time.
-  const std::byte* sums = stage.sums(lane % 8 + 8 * (lane / 16)) + 16 * (lane / 8 % 2);
-  const auto* scales = reinterpret_cast<const float4*>(stage.scales()) + lane % 4;
-#pragma unroll
-  for (int two = 0; two < N / 16; ++two) {
-    unsigned x[4];
-    if constexpr (is_affine(type)) load_tiles(x, sums + 16 * two * kWideSumStride);
-    const float4 four = scales[4 * two];
-    const float scale[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int one = 0; one < 2; ++one) {
-      float low[4];
-      if constexpr (is_affine(type)) mma_f16_k16(low, by.mins, x[2 * one], x[2 * one + 1]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float s = scale[2 * one + i % 2];
-        const int at = 8 * two + 4 * one + i;
-        y[at] = y[at] + (s * by.d[i / 2]) * static_cast<float>(products.whole(at));
-        if constexpr (is_affine(type)) y[at] = y[at] - (s * by.dmin[i / 2]) * low[i];
-      }
+class WideAdder {
+ public:
+  __device__ __forceinline__ WideAdder(const WideStage<type, kRows>& stage, const WideFactors<type>& by, int lane)
+      : stage_(stage), by_(by), scales_(reinterpret_cast<const float4*>(stage.scales()) + lane % 4) {}
+
+  // `between` is done on the way.
+  template <class Between>
+  __device__ __forceinline__ void add(const WideSums<type, kRows, N>& products, float (&y)[N / 2],
+                                      const Between& between) const {
+    if constexpr (!is_affine(type)) {
+      between();
+      add_sums<0, N>(products, y);
+    } else {
+      // Half of the minimums' sums after the other: there are no registers for all. They come while sums are added.
+      float low[2][N / 4];
+      sum_mins<0>(low[0]);
+      add_sums<0, N / 2>(products, y);
+      sum_mins<N / 2>(low[1]);
+      between();
+      add_sums<N / 2, N>(products, y);
+      wgmma_wait<1>();
+      subtract<0>(low[0], y);
+      wgmma_wait<0>();
+      subtract<N / 2>(low[1], y);
     }
   }
-}
+
+ private:
+  template <int kFirst>
+  __device__ __forceinline__ void sum_mins(float (&low)[N / 4]) const {
+    wgmma_fence();
+    wgmma_f16<N / 2>(low, by_.mins, sums_descriptor(shared_address(stage_.sums(kFirst))));
+    wgmma_commit();
+  }
+  // Of rows kFirst to kEnd - 1, each output of the lane: its place, its row's scale, which of the two columns it is of.
+  template <int kFirst, int kEnd, class Each>
+  __device__ __forceinline__ void for_rows(const Each& each) const {
+#pragma unroll
+    for (int two = kFirst / 16; two < kEnd / 16; ++two) {
+      const float4 four = scales_[4 * two];
+      const float scale[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) each(8 * two + i, scale[i / 4 * 2 + i % 2], i / 2 % 2);
+    }
+  }
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void add_sums(const WideSums<type, kRows, N>& products, float (&y)[N / 2]) const {
+    for_rows<kFirst, kEnd>([&](int at, float scale, int column) {
+      y[at] = y[at] + (scale * by_.d[column]) * static_cast<float>(products.whole(at));
+    });
+  }
+  template <int kFirst>
+  __device__ __forceinline__ void subtract(const float (&low)[N / 4], float (&y)[N / 2]) const {
+    for_rows<kFirst, kFirst + N / 2>(
+        [&](int at, float scale, int column) { y[at] = y[at] - (scale * by_.dmin[column]) * low[at - kFirst / 2]; });
+  }
+
+  const WideStage<type, kRows>& stage_;
+  const WideFactors<type>& by_;
+  const float4* scales_;
+};
 
 // A tile of up to N rows, by one of the warpgroups that multiply.
 template <DType type, int kRows, int N>
@@ -259,8 +296,9 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
     const bool more = kAhead && c + 1 < args.chunks;
     if (more) await_stage();
     wgmma_wait<0>();
-    if (more) load_words();
-    add_superblock(stage, factors, lane, products, y);
+    WideAdder<type, kRows, N>{stage, factors, lane}.add(products, y, [&] {
+      if (more) load_words();
+    });
     __syncwarp();
     if (lane == 0) barrier_arrive(&shared.empty[place]);
   }

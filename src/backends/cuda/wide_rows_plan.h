@@ -10,9 +10,9 @@
 // have 64 columns each and multiply, in turns: while one rounds and adds to its outputs, the other has the tensor
 // cores.
 //
-// What 128 columns, 96 rows and 256 of k take of a multiprocessor, in cycles: tensor cores 1,540; a scheduler's issue
-// slots 1,600 (twice 735 instructions for Q4_K, of them 400 to add to the outputs and 230 to decode; 130 to copy);
-// shared memory 1,600 (770 of them wgmma's reads of rows); copies 660 lines.
+// What 128 columns, 96 rows and 256 of k take of a multiprocessor, in cycles: tensor cores 1,630 (100 of them the
+// minimums); a scheduler's issue slots 1,630 (twice 750 instructions for Q4_K, of them 400 to add to the outputs and 230
+// to decode; 130 to copy); shared memory 1,600 (770 of them wgmma's reads of rows); copies 660 lines.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -33,11 +33,11 @@ inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this
 inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
 
 // A stage: rows in two halves of k as wgmma.cuh wants them, columns, sums of activations (q6_k: words that hold d),
-// scales. Strides keep eight columns' words, eight rows' sums in different banks.
+// scales. Strides keep eight columns' words in different banks.
 constexpr int wide_half(int rows) {
   return rows * 128;
 }
-inline constexpr int kWideSumStride = 32 + 16;
+inline constexpr int kWideSumBytes = 32;  // of a row
 constexpr int wide_column_stride(DType type) {
   return is_affine(type) ? block_bytes(type) : 208;
 }
@@ -45,7 +45,7 @@ constexpr int wide_sums_at(DType type, int rows) {
   return 2 * wide_half(rows) + kWideColumns * wide_column_stride(type);
 }
 constexpr int wide_scales_at(DType type, int rows) {
-  return wide_sums_at(type, rows) + (is_affine(type) ? rows * kWideSumStride : kWideColumns * 4);
+  return wide_sums_at(type, rows) + (is_affine(type) ? rows * kWideSumBytes : kWideColumns * 4);
 }
 constexpr int wide_stage_bytes(DType type, int rows) {
   return (wide_scales_at(type, rows) + rows * 4 + 1023) / 1024 * 1024;
