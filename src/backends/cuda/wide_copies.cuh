@@ -30,6 +30,17 @@ __device__ __forceinline__ WideStage<type, kRows> stage_of(std::byte* stages, in
   return {stages + place * wide_stage_bytes(type, kRows)};
 }
 
+// What is made of it is made when it is needed: the compiler would keep it all, and has no registers for that.
+template <class T>
+__device__ __forceinline__ T* opaque(T* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
+__device__ __forceinline__ int opaque(int i) {
+  asm volatile("" : "+r"(i));
+  return i;
+}
+
 // What a thread of the copying warpgroup copies of a tile, one superblock after another. Copies go through the unit
 // that the loads of those who multiply wait for, and it takes a line of memory at a time: so neighbouring lanes have
 // neighbouring 16-byte parts, of as few columns or rows at once as can be.
@@ -41,7 +52,7 @@ class WideCopies {
         w_(args.w + tile.expert * args.w_expert),
         up_(args.up == nullptr ? w_ : args.up + tile.expert * args.up_expert),
         count_(tile.count),
-        t_(opaque(t)),
+        t_(t),
         slots_(slots) {
     const WideColumns at{args, tile.expert, tile.column};
     const auto w_words = static_cast<unsigned>(args.w_column / 16);
@@ -109,17 +120,6 @@ class WideCopies {
   __device__ __forceinline__ const std::byte* of_column(int i, unsigned word) const {
     return ((of_up_ >> i & 1U) != 0 ? opaque(up_) : opaque(w_)) + std::uint64_t{word} * 16;
   }
-  // What is made of it is made when it is needed: the compiler would keep it all, and has no registers for that.
-  template <class T>
-  static __device__ __forceinline__ T* opaque(T* p) {
-    asm volatile("" : "+l"(p));
-    return p;
-  }
-  static __device__ __forceinline__ int opaque(int i) {
-    asm volatile("" : "+r"(i));
-    return i;
-  }
-
   // q6_k: ql, qh and scales of a column side by side; the words with its d at `d`.
   __device__ __forceinline__ void copy_planes(unsigned columns, unsigned d, int c) {
     const PlanesQ6K planes{args_.chunks};

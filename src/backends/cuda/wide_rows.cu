@@ -34,13 +34,14 @@ static_assert(registers_fit(DType::q4_k, kWideRows) && registers_fit(DType::q6_k
 // One warpgroup: finds tiles, and copies their superblocks.
 template <DType type, int kRows>
 __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, std::byte* stages, WideShared& shared) {
-  const int t = static_cast<int>(threadIdx.x) % kWideGroup;
-  WideTiles tiles{args, tile_rows, t};
+  int t = static_cast<int>(threadIdx.x) % kWideGroup;
+  WideTiles tiles{args, tile_rows};
   Ring<wide_stages(kRows)> ring;
   Ring<2> told;
 #pragma unroll 1
   for (;; told.next()) {
-    const WideTile tile = tiles.take(args.table, shared);
+    t = opaque(t);  // nothing that is made of it is kept from tile to tile
+    const WideTile tile = tiles.take(args.table, shared, t);
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
     TableSlot* slots = shared.slots[told.place];
     if (tile.list >= 0) {
