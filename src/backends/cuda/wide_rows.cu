@@ -19,16 +19,16 @@ namespace {
 
 // The kernel starts with 168 for every thread, or with 80 where two blocks share a multiprocessor.
 constexpr int copying_registers(DType type, int rows) {
-  return rows == kShortRows ? 48 : is_affine(type) ? 56 : 40;
+  return rows == kShortRows ? 48 : type == DType::q5_k ? 72 : 56;
 }
 constexpr int multiplying_registers(DType type, int rows) {
-  return rows == kShortRows ? 96 : is_affine(type) ? 224 : 232;
+  return rows == kShortRows ? 96 : type == DType::q5_k ? 216 : 224;
 }
 constexpr bool registers_fit(DType type, int rows) {
   const int all = copying_registers(type, rows) + kWideMultiplying * multiplying_registers(type, rows);
   return all <= 3 * (rows == kShortRows ? 80 : 168);
 }
-static_assert(registers_fit(DType::q4_k, kWideRows) && registers_fit(DType::q6_k, kWideRows) &&
+static_assert(registers_fit(DType::q4_k, kWideRows) && registers_fit(DType::q5_k, kWideRows) &&
               registers_fit(DType::q4_k, kShortRows));
 
 // One warpgroup: finds tiles, and copies their superblocks.
@@ -40,7 +40,8 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
   Ring<2> told;
 #pragma unroll 1
   for (;; told.next()) {
-    t = opaque(t);  // nothing that is made of it is kept from tile to tile
+    asm volatile(""
+                 : "+r"(t));  // nothing that is made of it is kept from tile to tile: there are no registers for that
     const WideTile tile = tiles.take(args.table, shared, t);
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
     TableSlot* slots = shared.slots[told.place];
@@ -55,7 +56,7 @@ __device__ __forceinline__ void copy_tiles(const UnitArgs& args, int tile_rows, 
 #pragma unroll 1
     for (int c = 0; c < args.chunks; ++c, ring.next()) {
       barrier_wait(&shared.empty[ring.place], ring.parity ^ 1U);
-      copies.copy(shared_address(stage_of<type, kRows>(stages, ring.place).at), c);
+      copies.copy(shared_address(stage_of<type, kRows>(stages, ring.place).at), static_cast<unsigned>(c));
       barrier_arrive_with_copies(&shared.full[ring.place]);
     }
   }

@@ -11,8 +11,8 @@
 // cores.
 //
 // What 128 columns, 96 rows and 256 of k take of a multiprocessor, in cycles: tensor cores 1,630 (100 of them the
-// minimums); a scheduler's issue slots 1,630 (twice 750 instructions for Q4_K, of them 400 to add to the outputs and
-// 230 to decode; 130 to copy); shared memory 1,600 (770 of them wgmma's reads of rows); copies 660 lines.
+// minimums); a scheduler's issue slots 1,650 (twice 750 instructions for Q4_K, of them 400 to add to the outputs and
+// 230 to decode; 150 to copy); shared memory 1,600 (770 of them wgmma's reads of rows); copies 660 lines.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
