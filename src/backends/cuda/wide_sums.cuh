@@ -12,8 +12,7 @@ constexpr bool words_ahead(int rows) {
 }
 
 // The tensor cores, for one warpgroup at a time: while it has them, the other adds to its outputs. Left to themselves
-// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it, so
-// that the stores need no order.
+// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it.
 struct WideTurn {
   WideShared& shared;
   int group;
@@ -21,20 +20,19 @@ struct WideTurn {
 
   __device__ __forceinline__ void take() const {
     if (t % kWarp == 0) {
-      volatile int* wanted = shared.wanted;
-      volatile int* last = &shared.last;
       if (t == 0) {
-        wanted[group] = 1;
-        *last = group;
+        atomicExch(&shared.wanted[group], 1);
+        atomicExch(&shared.last, group);
       }
-      while (wanted[1 - group] != 0 && *last == group) __nanosleep(20);
+      while (now(shared.wanted[1 - group]) != 0 && now(shared.last) == group) {  // not for long
+      }
     }
     __syncwarp();
   }
   __device__ __forceinline__ void leave() const {
-    volatile int* wanted = shared.wanted;
-    if (t == 0) wanted[group] = 0;
+    if (t == 0) atomicExch(&shared.wanted[group], 0);
   }
+  static __device__ __forceinline__ int now(int& value) { return atomicCAS(&value, -1, -1); }
 };
 
 // 64 columns times N rows of one superblock, each digit's sums apart: whole(i) are exact, after wgmma_wait<0>().
