@@ -1,4 +1,4 @@
-// The instructions that C++ has no name for: matrices, copies, powers. sm_80 and later.
+// The instructions that C++ has no name for: matrices, copies, powers, reciprocals. sm_80 and later.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,13 @@ __device__ __forceinline__ void add_mma_f16_k16(float* c, const unsigned* a, uns
 __device__ __forceinline__ float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x of a normal x, off by at most one unit in the last place.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

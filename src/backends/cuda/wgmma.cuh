@@ -5,8 +5,11 @@
 // of the four has columns 16 w to 16 w + 15. Registers are those of mma_s8_k32 and its results: lane l has
 //   levels   word i: column l / 4 + 8 (i % 2), k 4 (l % 4) + 16 (i / 2) on
 //   sums     4 n + i: column l / 4 + 8 (i / 2), row 8 n + 2 (l % 4) + i % 2
+// Sums of activations are f16, 16 of them a row; results in f32, likewise.
+//
 // Rows lie in shared memory in runs of 128 bytes, eight runs after one another from an address that 1024 divides;
-// 16-byte word p of row r is at place p ^ r % 8 of its run.
+// 16-byte word p of row r is at place p ^ r % 8 of its run. Of a row's sums, the two 16-byte words are 128 bytes apart,
+// each next to those of the seven rows around it.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,17 @@ __device__ __forceinline__ std::uint64_t rows_descriptor(unsigned shared) {
 // Those `bytes` further on: a multiple of 1024, and 0, 32, 64 or 96.
 __device__ __forceinline__ std::uint64_t descriptor_at(std::uint64_t rows, int bytes) {
   return rows + static_cast<unsigned>(bytes / 16);
+}
+
+// A row's sums, from `shared` on: bytes to its first word.
+constexpr int sums_place(int row) {
+  return row / 8 * 256 + row % 8 * 16;
+}
+// Sums of the rows from one on that eight divides, whose first word is at `shared`.
+__device__ __forceinline__ std::uint64_t sums_descriptor(unsigned shared) {
+  constexpr std::uint64_t kEightRows = std::uint64_t{256 / 16} << 32;
+  constexpr std::uint64_t kNextWord = std::uint64_t{128 / 16} << 16;
+  return kEightRows | kNextWord | shared >> 4;
 }
 
 // What was written to registers before is there for the instructions that follow.
@@ -50,7 +64,6 @@ __device__ __forceinline__ void shared_for_wgmma() {
 #define CONCLAVE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define CONCLAVE_NAMES_32 CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define CONCLAVE_WGMMA(shape, type, names, operands, p, ...)                                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                     \
                ", 0;\n"                                                                                  \
@@ -61,7 +74,7 @@ __device__ __forceinline__ void shared_for_wgmma() {
 // c = a b, or c += a b. The bytes of a are signed or not; those of b are signed.
 template <int N, bool kSigned, bool kAdd>
 __device__ __forceinline__ void wgmma_s8(int (&c)[N / 2], const unsigned (&a)[4], std::uint64_t rows) {
-  static_assert(N == 32 || N == 64 || N == 96 || N == 128);
+  static_assert(N == 32 || N == 64 || N == 96);
   if constexpr (N == 32 && kSigned) {
     CONCLAVE_WGMMA("m64n32k32", "s8", CONCLAVE_NAMES_16, "{%16,%17,%18,%19}, %20", "%21", CONCLAVE_OUT_16(0));
   } else if constexpr (N == 32) {
@@ -75,20 +88,41 @@ __device__ __forceinline__ void wgmma_s8(int (&c)[N / 2], const unsigned (&a)[4]
   } else if constexpr (N == 96 && kSigned) {
     CONCLAVE_WGMMA("m64n96k32", "s8", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", "%53", CONCLAVE_OUT_16(0),
                    CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32));
-  } else if constexpr (N == 96) {
+  } else {
     CONCLAVE_WGMMA("m64n96k32", "u8", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", "%53", CONCLAVE_OUT_16(0),
                    CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32));
-  } else if constexpr (kSigned) {
-    CONCLAVE_WGMMA("m64n128k32", "s8", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", "%69", CONCLAVE_OUT_16(0),
-                   CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32), CONCLAVE_OUT_16(48));
-  } else {
-    CONCLAVE_WGMMA("m64n128k32", "u8", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", "%69", CONCLAVE_OUT_16(0),
-                   CONCLAVE_OUT_16(16), CONCLAVE_OUT_16(32), CONCLAVE_OUT_16(48));
   }
 }
 
 #undef CONCLAVE_WGMMA
-#undef CONCLAVE_NAMES_64
+
+#define CONCLAVE_RESULT_8(i)                                                                                  \
+  "=f"(c[i]), "=f"(c[i + 1]), "=f"(c[i + 2]), "=f"(c[i + 3]), "=f"(c[i + 4]), "=f"(c[i + 5]), "=f"(c[i + 6]), \
+      "=f"(c[i + 7])
+#define CONCLAVE_WGMMA(shape, names, operands, ...)                                                  \
+  asm volatile(                                                                                      \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\n"                                                     \
+      "wgmma.mma_async.sync.aligned." shape ".f32.f16.f16 {" names "}, " operands ", p, 1, 1, 0;\n}" \
+      : __VA_ARGS__                                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(sums))
+
+// c = a b, in f16: 16 of k, N rows.
+template <int N>
+__device__ __forceinline__ void wgmma_f16(float (&c)[N / 2], const unsigned (&a)[4], std::uint64_t sums) {
+  static_assert(N == 16 || N == 32 || N == 48);
+  if constexpr (N == 16) {
+    CONCLAVE_WGMMA("m64n16k16", "%0,%1,%2,%3,%4,%5,%6,%7", "{%8,%9,%10,%11}, %12", CONCLAVE_RESULT_8(0));
+  } else if constexpr (N == 32) {
+    CONCLAVE_WGMMA("m64n32k16", CONCLAVE_NAMES_16, "{%16,%17,%18,%19}, %20", CONCLAVE_RESULT_8(0),
+                   CONCLAVE_RESULT_8(8));
+  } else {
+    CONCLAVE_WGMMA("m64n48k16", CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23", "{%24,%25,%26,%27}, %28",
+                   CONCLAVE_RESULT_8(0), CONCLAVE_RESULT_8(8), CONCLAVE_RESULT_8(16));
+  }
+}
+
+#undef CONCLAVE_WGMMA
+#undef CONCLAVE_RESULT_8
 #undef CONCLAVE_NAMES_48
 #undef CONCLAVE_NAMES_32
 #undef CONCLAVE_NAMES_16

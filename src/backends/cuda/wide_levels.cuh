@@ -9,7 +9,7 @@
 // which share a word as 16-bit numbers raised by 2^15.
 #pragma once
 
-#include "backends/cuda/few_rows_plan.h"
+#include "backends/cuda/chunk_product.cuh"
 
 namespace conclave::cuda {
 
@@ -26,30 +26,63 @@ __device__ __forceinline__ unsigned wide_word(const std::byte* p) {
   return *reinterpret_cast<const unsigned*>(p);
 }
 
-// A lane's two columns, 8 apart: `column` is the first's superblock in shared memory, 8 `stride` bytes before the
-// second's. q6_k: ql, qh and scales side by side.
+// What a lane decodes of a superblock: words of its two columns, 8 apart, as stored.
+template <DType type>
+struct WideWords {
+  unsigned packed[4][4];  // [pair][word of a fragment]
+  unsigned bits[4];       // upper bits: q5_k of all pairs, q6_k of pairs 0 and 1 or 2 and 3
+  uint4 head[2];          // affine types, of a column: d, dmin and the 12 bytes of src/quant/k_scales.h
+  uint2 scales[2];        // q6_k, of a column, likewise
+
+  // `column`: the first column's superblock, 8 `stride` bytes before the second's; q6_k: ql, qh, scales side by side.
+  __device__ __forceinline__ void load_head(const std::byte* column, int stride) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) head[half] = *reinterpret_cast<const uint4*>(column + 8 * half * stride);
+  }
+  __device__ __forceinline__ void load_pair(const std::byte* column, int stride, int lane, int j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::byte* from = column + 4 * (lane % 4) + 8 * (i % 2) * stride + 16 * (i / 2);
+      packed[j][i] = wide_word(from + (type == DType::q4_k ? 16 : type == DType::q5_k ? 48 : 0) + 32 * j);
+      if constexpr (type == DType::q5_k) bits[i] = wide_word(from + 16);
+      if constexpr (type == DType::q6_k) bits[i] = wide_word(from + 128 + 32 * (j / 2));
+    }
+    if constexpr (type == DType::q6_k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scales[half] = *reinterpret_cast<const uint2*>(column + 8 * half * stride + 192 + 8 * (j / 2));
+      }
+    }
+  }
+
+  // Affine types: the minimums of a column's groups, as the left operand of wgmma_f16.
+  __device__ __forceinline__ void mins(int lane, unsigned (&to)[4]) const {
+    const int shift = 8 * (lane % 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const unsigned first = head[half].z;
+      const unsigned second = (head[half].w >> 4 & 0x0F0F0F0FU) | (first >> 2 & 0x30303030U);
+      to[half] = doubled_half(first >> shift & 0x3FU);
+      to[2 + half] = doubled_half(second >> shift & 0xFFU);
+    }
+  }
+};
+
+// Fragments of such words.
 template <DType type>
 class WideLevels {
  public:
-  __device__ __forceinline__ WideLevels(const std::byte* column, int stride, int lane)
-      : words_(column + 4 * (lane % 4)), stride_(stride) {
+  __device__ __forceinline__ explicit WideLevels(const WideWords<type>& words) : words_(words) {
+    if constexpr (is_affine(type)) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::byte* head = column + 8 * half * stride;
-      if constexpr (is_affine(type)) {  // the 12 bytes of src/quant/k_scales.h
-        const unsigned s = wide_word(head + 4);
+      for (int half = 0; half < 2; ++half) {
+        const unsigned s = words.head[half].y;
         const unsigned first = s & 0x3F3F3F3FU;
-        const unsigned second = (wide_word(head + 12) & 0x0F0F0F0FU) | (s >> 2 & 0x30303030U);
+        const unsigned second = (words.head[half].w & 0x0F0F0F0FU) | (s >> 2 & 0x30303030U);
         high_[half][0] = first >> 3 & 0x07070707U;
         high_[half][1] = second >> 3 & 0x07070707U;
         low_[half][0] = first & 0x07070707U;
         low_[half][1] = second & 0x07070707U;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          high_[half][i] = wide_word(head + 192 + 4 * i);
-          low_[half][i] = wide_word(head + 200 + 4 * i);
-        }
       }
     }
   }
@@ -57,11 +90,10 @@ class WideLevels {
   __device__ __forceinline__ void pair(int j, unsigned (&high)[2][4], unsigned (&low)[2][4]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::byte* from = words_ + 8 * (i % 2) * stride_ + 16 * (i / 2);
       if constexpr (is_affine(type)) {
-        affine(from, i, j, high, low);
+        affine(i, j, high, low);
       } else {
-        signed_levels(from, i, j, high, low);
+        signed_levels(i, j, high, low);
       }
     }
   }
@@ -79,34 +111,32 @@ class WideLevels {
     return byte;
   }
 
-  __device__ __forceinline__ void affine(const std::byte* from, int i, int j, unsigned (&high)[2][4],
-                                         unsigned (&low)[2][4]) const {
-    const unsigned packed = wide_word(from + (type == DType::q5_k ? 48 : 16) + 32 * j);
-    unsigned fifth = 0;  // bit g of each byte is of group g
-    if constexpr (type == DType::q5_k) fifth = wide_word(from + 16);
+  __device__ __forceinline__ void affine(int i, int j, unsigned (&high)[2][4], unsigned (&low)[2][4]) const {
+    const unsigned packed = words_.packed[j][i];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int g = 2 * j + e;
       unsigned level = packed >> 4 * e & 0x0F0F0F0FU;
-      if constexpr (type == DType::q5_k) level |= (g < 4 ? fifth << (4 - g) : fifth >> (g - 4)) & 0x10101010U;
+      if constexpr (type == DType::q5_k) {  // bit g of each byte is of group g
+        const unsigned fifth = words_.bits[i];
+        level |= (g < 4 ? fifth << (4 - g) : fifth >> (g - 4)) & 0x10101010U;
+      }
       high[e][i] = level * byte_of(high_[i % 2][g / 4], g % 4);
       low[e][i] = level * byte_of(low_[i % 2][g / 4], g % 4);
     }
   }
 
-  __device__ __forceinline__ void signed_levels(const std::byte* from, int i, int j, unsigned (&high)[2][4],
-                                                unsigned (&low)[2][4]) const {
-    const int h = j / 2;
+  __device__ __forceinline__ void signed_levels(int i, int j, unsigned (&high)[2][4], unsigned (&low)[2][4]) const {
     const int p = j % 2;
-    const unsigned packed = wide_word(from + 64 * h + 32 * p);
-    const unsigned bits = wide_word(from + 128 + 32 * h) >> 2 * p;
+    const unsigned packed = words_.packed[j][i];
+    const unsigned bits = words_.bits[i] >> 2 * p;
     const unsigned level[2] = {(packed & 0x0F0F0F0FU) | (bits << 4 & 0x30303030U),
                                (packed >> 4 & 0x0F0F0F0FU) | (bits & 0x30303030U)};
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      // Sixteen scales a column: of k-step s, of its first and second half, bytes 2 s and 2 s + 1.
-      const unsigned word = h == 0 ? high_[i % 2][e] : low_[i % 2][e];
-      const unsigned scale = signed_byte_of(word, 2 * p + i / 2);
+      // Of k-step s, of its first and second half, bytes 2 s and 2 s + 1.
+      const uint2& scales = words_.scales[i % 2];
+      const unsigned scale = signed_byte_of(e == 0 ? scales.x : scales.y, 2 * p + i / 2);
       const unsigned raised = 0x80008000U - scale * 0x00200020U;
       const unsigned even = __byte_perm(level[e], 0, 0x4240) * scale + raised;
       const unsigned odd = __byte_perm(level[e], 0, 0x4341) * scale + raised;
@@ -115,10 +145,9 @@ class WideLevels {
     }
   }
 
-  const std::byte* words_;
-  int stride_;
-  unsigned high_[2][2];  // affine: the scales' digits; q6_k: scales of k-steps 0 to 3
-  unsigned low_[2][2];   // q6_k: of k-steps 4 to 7
+  const WideWords<type>& words_;
+  unsigned high_[2][2];  // affine types: the scales' digits
+  unsigned low_[2][2];
 };
 
 }  // namespace conclave::cuda

@@ -23,9 +23,11 @@ struct WideShared {
   WideTile tile[2];
   WideTile found;
   int before[kWideGroup / kWarp];
-  std::uint64_t full[kWideStages];   // a stage has been copied
-  std::uint64_t empty[kWideStages];  // it has been read
-  std::uint64_t known[2];            // likewise, tile and slots
+  int wanted[kWideMultiplying];  // whose turn it is to multiply: who wants it, who came last
+  int last;
+  std::uint64_t full[wide_stages(kWideRows)];   // a stage has been copied
+  std::uint64_t empty[wide_stages(kWideRows)];  // it has been read
+  std::uint64_t known[2];                       // likewise, tile and slots
   std::uint64_t done[2];
 };
 static_assert(sizeof(WideShared) <= kWideOutBytes + kWideTileBytes);
@@ -50,9 +52,8 @@ inline constexpr int kCopyingBarrier = 1;  // of the warpgroup that copies; 2 an
 // columns of each. By the warpgroup that copies, together; `t`: the thread's place in it.
 class WideTiles {
  public:
-  __device__ __forceinline__ WideTiles(const UnitArgs& args, int rows, int t)
-      : t_(t),
-        rows_(rows),
+  __device__ __forceinline__ WideTiles(const UnitArgs& args, int rows)
+      : rows_(rows),
         most_few_(args.most_rows),
         columns_(args.up != nullptr ? kWideColumns / 2 : kWideColumns),
         across_(static_cast<int>((static_cast<unsigned>(args.n) + static_cast<unsigned>(columns_) - 1) /
@@ -61,8 +62,8 @@ class WideTiles {
         column_(static_cast<int>(blockIdx.x) % across_) {}
 
   // This tile; the next time, the next one of the block.
-  __device__ __forceinline__ WideTile take(const RowTable& table, WideShared& shared) {
-    WideTile tile = find(table, shared);
+  __device__ __forceinline__ WideTile take(const RowTable& table, WideShared& shared, int t) {
+    WideTile tile = find(table, shared, t);
     tile.column = column_ * columns_;
     const auto blocks = static_cast<int>(gridDim.x);
     tile_ += blocks / across_;
@@ -75,10 +76,10 @@ class WideTiles {
   }
 
  private:
-  __device__ __forceinline__ WideTile find(const RowTable& table, WideShared& shared) {
+  __device__ __forceinline__ WideTile find(const RowTable& table, WideShared& shared, int t) {
 #pragma unroll 1
     for (;; first_ += kWideGroup) {
-      const int list = first_ + t_;
+      const int list = first_ + t;
       RowRange range{0, 0};
       const int expert = list < table.n_lists ? expert_of(table, list) : -1;
       if (expert >= 0) range = range_of(table, list);
@@ -88,17 +89,17 @@ class WideTiles {
 #pragma unroll
       for (int step = 1; step < kWarp; step *= 2) {
         const int other = __shfl_up_sync(0xFFFFFFFFU, sum, step);
-        if (t_ % kWarp >= step) sum += other;
+        if (t % kWarp >= step) sum += other;
       }
       group_barrier(kCopyingBarrier);
-      if (t_ % kWarp == kWarp - 1) shared.before[t_ / kWarp] = sum;
-      if (t_ == 0) shared.found = {-1, 0, 0, 0, 0};
+      if (t % kWarp == kWarp - 1) shared.before[t / kWarp] = sum;
+      if (t == 0) shared.found = {-1, 0, 0, 0, 0};
       group_barrier(kCopyingBarrier);
       int start = seen_ + sum - tiles;
       int all = seen_;
 #pragma unroll
       for (int w = 0; w < kWideGroup / kWarp; ++w) {
-        if (w < t_ / kWarp) start += shared.before[w];
+        if (w < t / kWarp) start += shared.before[w];
         all += shared.before[w];
       }
       if (tile_ < all || first_ + kWideGroup >= table.n_lists) {  // here or nowhere
@@ -113,7 +114,6 @@ class WideTiles {
     }
   }
 
-  int t_;
   int rows_;
   int most_few_;
   int columns_;

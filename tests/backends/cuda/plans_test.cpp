@@ -39,19 +39,22 @@ TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
             << n_rows << " rows, " << n_lists << " lists";
       }
       for (const std::int64_t from : {std::int64_t{1}, kWideFrom}) {
-        EXPECT_LE(worst_cut(n_rows, n_lists, from, 32), most_wide_tiles(n_rows, n_lists, from, 32))
-            << n_rows << " rows, " << n_lists << " lists from " << from;
+        for (const std::int64_t tile : {kShortRows, kWideRows}) {
+          EXPECT_LE(worst_cut(n_rows, n_lists, from, tile), most_wide_tiles(n_rows, n_lists, from, tile))
+              << n_rows << " rows, " << n_lists << " lists from " << from;
+        }
       }
     }
   }
 }
 
 TEST(CudaPlans, WideTilesAreSmallerWhereThereAreFew) {
-  EXPECT_EQ(wide_tile_rows(65536, 128, 2048, false, 132), 128);
+  EXPECT_EQ(wide_tile_rows(65536, 128, 2048, false, 132), kWideRows);
   EXPECT_EQ(wide_tile_rows(2048, 128, 768, true, 132), kShortRows);
   EXPECT_EQ(wide_tile_rows(512, 1, 2048, false, 132), 64);
   EXPECT_EQ(wide_tile_rows(17, 1, 64, false, 132), kShortRows);
-  EXPECT_EQ(wide_rows_plan(DType::q4_k, most_wide_tiles(8, 128, kWideFrom, 128), 768, true, kWideRows, 132).blocks, 0);
+  EXPECT_EQ(
+      wide_rows_plan(DType::q4_k, most_wide_tiles(8, 128, kWideFrom, kWideRows), 768, true, kWideRows, 132).blocks, 0);
   EXPECT_EQ(wide_rows_plan(DType::q4_k, 1, 768, true, kWideRows, 132).blocks, 12);
   EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, kWideRows, 132).blocks, 132);
   EXPECT_EQ(wide_rows_plan(DType::q4_k, 64, 768, true, kShortRows, 132).blocks, 264);
