@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_tile(const UnitArgs& args, const WideTi
     }
     const int place = ring.place;
     const WideStage<type, kRows> stage = stage_of<type, kRows>(stages, place);
-    products.multiply(stage, words, column, lane, WideTurn{shared, group, t});
+    products.multiply(stage, words, column, lane);
     // While that is multiplied:
     if constexpr (kAhead && is_affine(type)) {
       words.load_head(stage.column(column), wide_column_stride(type));  // it was not kept
@@ -182,8 +182,6 @@ __global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blo
       barrier_init(&shared.full[i], kWideGroup);
       barrier_init(&shared.empty[i], kWarps);
     }
-    for (int& wanted : shared.wanted) wanted = 0;
-    shared.last = 0;
     for (int i = 0; i < 2; ++i) {
       barrier_init(&shared.known[i], kWideGroup);
       barrier_init(&shared.done[i], kWarps);

@@ -7,8 +7,7 @@
 // One block a multiprocessor takes tile after tile: 128 columns of weights (of gate_up: 64 of gate and the same of up)
 // for up to 96 rows of a list: outputs and two digits' sums of more have no place in registers. One warpgroup finds the
 // tiles and copies weights as stored, rows, their sums and scales into a ring of stages, a superblock each; two more
-// have 64 columns each and multiply, in turns: while one rounds and adds to its outputs, the other has the tensor
-// cores.
+// have 64 columns each and multiply.
 //
 // What 128 columns, 96 rows and 256 of k take of a multiprocessor, in cycles: tensor cores 1,630 (100 of them the
 // minimums); a scheduler's issue slots 1,650 (twice 750 instructions for Q4_K, of them 400 to add to the outputs and
@@ -28,7 +27,6 @@ inline constexpr int kShortRows = 32;  // where tiles are short, two blocks shar
 constexpr int wide_stages(int rows) {
   return rows == kShortRows ? 3 : 4;
 }
-inline constexpr int kWideTurnsFrom = 64;      // rows of a tile from which the two take turns
 inline constexpr std::int64_t kWideFrom = 17;  // rows of a list from which this kernel takes it...
 inline constexpr std::int64_t kWideMean = 12;  // ...or all lists, where they have as many on average
 // Where no list can have so many rows, none is worth a launch that may find nothing to do.

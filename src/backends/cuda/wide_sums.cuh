@@ -11,37 +11,12 @@ constexpr bool words_ahead(int rows) {
   return rows != kShortRows;
 }
 
-// The tensor cores, for one warpgroup at a time: while it has them, the other adds to its outputs. Left to themselves
-// the two would do the same at the same time. Who came last waits for the other; nothing but time depends on it.
-struct WideTurn {
-  WideShared& shared;
-  int group;
-  int t;
-
-  __device__ __forceinline__ void take() const {
-    if (t % kWarp == 0) {
-      if (t == 0) {
-        atomicExch(&shared.wanted[group], 1);
-        atomicExch(&shared.last, group);
-      }
-      while (now(shared.wanted[1 - group]) != 0 && now(shared.last) == group) {  // not for long
-      }
-    }
-    __syncwarp();
-  }
-  __device__ __forceinline__ void leave() const {
-    if (t == 0) atomicExch(&shared.wanted[group], 0);
-  }
-  static __device__ __forceinline__ int now(int& value) { return atomicCAS(&value, -1, -1); }
-};
-
 // 64 columns times N rows of one superblock, each digit's sums apart: whole(i) are exact, after wgmma_wait<0>().
 template <DType type, int kRows, int N>
 class WideSums {
  public:
   __device__ __forceinline__ void multiply(const WideStage<type, kRows>& stage, WideWords<type>& words, int column,
-                                           int lane, const WideTurn& turn) {
-    constexpr bool kTurns = N >= kWideTurnsFrom;
+                                           int lane) {
     constexpr int kFragments = kRows == kShortRows ? 1 : 2;
     const WideLevels<type> levels{words};
     const std::uint64_t rows = rows_descriptor(shared_address(stage.at));
@@ -52,11 +27,6 @@ class WideSums {
     for (int j = 0; j < 4; ++j) {
       if constexpr (!words_ahead(kRows)) load_pair(j);
       levels.pair(j, high[j % kFragments], low[j % kFragments]);
-      if (kTurns && j == 0) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) here(high[0][i / 4][i % 4], low[0][i / 4][i % 4]);
-        turn.take();
-      }
       wgmma_fence();
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
@@ -77,7 +47,6 @@ class WideSums {
       }
       if (j < 3) wgmma_wait<kFragments - 1>();
     }
-    if (kTurns) turn.leave();
   }
 
   __device__ __forceinline__ int whole(int i) const {
@@ -85,11 +54,6 @@ class WideSums {
   }
 
  private:
-  // They are made before the turn comes.
-  static __device__ __forceinline__ void here(unsigned& a, unsigned& b) {
-    asm volatile("" : "+r"(a), "+r"(b));
-  }
-
   int high_[N / 2] = {};
   int low_[N / 2] = {};
 };

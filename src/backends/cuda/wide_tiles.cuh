@@ -23,8 +23,6 @@ struct WideShared {
   WideTile tile[2];
   WideTile found;
   int before[kWideGroup / kWarp];
-  int wanted[kWideMultiplying];  // whose turn it is to multiply: who wants it, who came last
-  int last;
   std::uint64_t full[wide_stages(kWideRows)];   // a stage has been copied
   std::uint64_t empty[wide_stages(kWideRows)];  // it has been read
   std::uint64_t known[2];                       // likewise, tile and slots
