@@ -12,59 +12,138 @@ namespace conclave::cuda {
 
 using FewColumns = UnitColumns<kTile / 2>;
 
-// A warp's tiles on their way to its ring. Two lanes copy a column, 16 bytes each in turn.
+// What warps have in turn: `split` tiles of a list from tile `first` on, then those of the next list, `end` in all.
+struct TileRun {
+  int list[2];
+  int expert[2];
+  int begin[2];  // the first of their rows
+  int rows[2];   // and how many are multiplied at once
+  int left;      // of all rows of the first list
+  int first;
+  int split;
+  int end;
+
+  __device__ __forceinline__ bool is_next(int item) const { return item >= split; }
+  __device__ __forceinline__ int tile(int item) const { return is_next(item) ? item - split : item + first; }
+  __device__ __forceinline__ FewColumns columns(const UnitArgs& args, int item) const {
+    return {args, expert[is_next(item) ? 1 : 0], tile(item) * few_columns(args.up != nullptr)};
+  }
+};
+
+// The columns of a tile in memory, as a lane copies them: four lanes two columns, neighbouring words of 16 bytes in turn.
+// A block of an odd number of words begins or ends in the middle of 32 bytes. It lies in shared memory as it does in
+// memory, 16 bytes from the start of its place or none: a copy that turned the halves of 32 bytes round would fetch
+// them twice.
+template <DType type>
+struct TileSource {
+  static constexpr int kWords = block_bytes(type) / 16;
+  static_assert(kWords % 2 == 1 && kWords > 8 && kWords < 12 && 16 * (kWords + 1) <= column_stride(type));
+  std::uintptr_t pair[2];  // where the lane's word and the one beside it are in a block from the start on
+
+  // Superblock c of a tile.
+  __device__ __forceinline__ void find(const FewColumns& at, int c) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int place = threadIdx.x % kWarp / 4 + kTile / 2 * half;
+      pair[half] = reinterpret_cast<std::uintptr_t>(at.address(tile_column(place))) + c * block_bytes(type) +
+                   threadIdx.x % 4 / 2 * 32;
+    }
+  }
+  __device__ __forceinline__ void copy(unsigned to, int /*c*/, int /*chunks*/) const {
+    const int t = threadIdx.x % 4;
+    to += threadIdx.x % kWarp / 4 * column_stride(type) + 16 * t;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto* from = reinterpret_cast<const std::byte*>(pair[half] ^ ((pair[half] ^ 16 * threadIdx.x) & 16));
+      const bool shifted = (pair[half] & 16) != 0;
+      const unsigned place = to + kTile / 2 * column_stride(type) * half;
+      if (t > 0 || !shifted) copy_16(place, from);
+      copy_16(place + 64, from + 64);
+      if (t < kWords - 8 || (t == kWords - 8 && shifted)) copy_16(place + 128, from + 128);
+    }
+  }
+  __device__ __forceinline__ void advance(int chunks) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) pair[half] += chunks * block_bytes(type);
+  }
+};
+
+// Two lanes copy a column.
+template <>
+struct TileSource<DType::q6_k> {
+  const std::byte* column;
+
+  __device__ __forceinline__ void find(const FewColumns& at, int /*c*/) {
+    column = at.address(tile_column(threadIdx.x % kWarp / 2));
+  }
+  __device__ __forceinline__ void copy(unsigned to, int c, int chunks) const {
+    constexpr int kStride = column_stride(DType::q6_k);
+    copy_unit<DType::q6_k>(to + threadIdx.x % kWarp / 2 * kStride + 16 * (threadIdx.x % 2), column, nullptr, c, chunks);
+  }
+  __device__ __forceinline__ void advance(int /*chunks*/) {}
+};
+
+// A warp's tiles on their way to its ring.
 template <DType type>
 struct Fetcher {
-  const std::byte* base;    // the column's matrix
-  std::int64_t stride;      // from column to column
-  const std::byte* column;  // of the tile in work
-  const std::byte* from;    // its next superblock
-  int offset;               // of the lane's column in a tile
-  int c0;                   // the first superblock of a tile, and from one to the next
+  TileSource<type> source;
+  TileRun& run;  // the warp's own, in shared memory
+  int c0;        // the first superblock of a tile, and from one to the next
   int c_step;
   int c;
-  int tile;
-  int tile_step;
-  int end_tile;
-  unsigned ring;    // the lane's place in it
+  int item;  // of the run; -1: there is none
+  int item_step;
+  unsigned ring;
   unsigned at = 0;  // the tile to fill next, in bytes: at a step's end, the one that it has multiplied
 
-  __device__ __forceinline__ Fetcher(const UnitArgs& args, const std::byte* to, int first_chunk, int chunk_step,
-                                     int step)
-      : c0(first_chunk), c_step(chunk_step), tile_step(step) {
-    const int of = threadIdx.x % kWarp / 2;
-    offset = args.up != nullptr ? of % (kTile / 2) : of;
-    ring = shared_address(to) + of * column_stride(type) + 16 * (threadIdx.x % 2);
-  }
+  __device__ __forceinline__ Fetcher(TileRun& own, const std::byte* to, int first_chunk, int chunk_step, int step)
+      : run(own), c0(first_chunk), c_step(chunk_step), item_step(step), ring(shared_address(to)) {}
 
-  __device__ __forceinline__ void find_column(const UnitArgs& args) {
-    const int at_column = min(tile * few_columns(args.up != nullptr) + offset, args.n - 1);
-    column = base + at_column * stride;
-    if constexpr (is_affine(type)) from = column + c * block_bytes(type);
+  __device__ __forceinline__ void find(const UnitArgs& args) {
+    if (item < run.end) {
+      source.find(run.columns(args, item), c);
+    } else {
+      item = -1;
+    }
   }
-  // Tiles first, first + tile_step, ... before `end` of an expert.
-  __device__ __forceinline__ void start(const UnitArgs& args, int expert, int first, int end) {
-    const bool up = args.up != nullptr && threadIdx.x % kWarp / 2 >= kTile / 2;
-    base = up ? args.up + expert * args.up_expert : args.w + expert * args.w_expert;
-    stride = up ? args.up_column : args.w_column;
+  __device__ __forceinline__ void set(const TileRun& to) {
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) run = to;
+    __syncwarp();
+  }
+  // The next rows of the first list, if there are any.
+  __device__ __forceinline__ bool go_on(int rows) {
+    const int left = run.left - rows;
+    if (left <= 0) return false;
+    const int begin = run.begin[0] + rows;
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) {
+      run.left = left;
+      run.begin[0] = begin;
+      run.rows[0] = min(left, rows);
+    }
+    __syncwarp();
+    return true;
+  }
+  // Items first_item, first_item + item_step, ... of the run.
+  __device__ __forceinline__ void start(const UnitArgs& args, int first_item) {
     c = c0;
-    tile = first;
-    end_tile = end;
+    item = first_item;
     advance();  // others may still read that one
-    find_column(args);
+    find(args);
 #pragma unroll
     for (int i = 0; i < tiles_ahead(type); ++i) fetch(args);
   }
   // The next superblock of the next tile. Every step has its group of copies, be it empty.
   __device__ __forceinline__ void fetch(const UnitArgs& args) {
-    if (tile < end_tile) {  // the same for a warp
-      copy_unit<type>(ring + at, column, from, c, args.chunks);
+    if (item >= 0) {  // the same for a warp
+      source.copy(ring + at, c, args.chunks);
       c += c_step;
-      if constexpr (is_affine(type)) from += c_step * block_bytes(type);
+      source.advance(c_step);
       if (c >= args.chunks) {
         c = c0;
-        tile += tile_step;
-        find_column(args);
+        item += item_step;
+        find(args);
       }
     }
     end_copies();

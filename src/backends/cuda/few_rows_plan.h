@@ -96,11 +96,17 @@ constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
   return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * (kFewSumBytes + 4) +
          (shares ? 2 * kFewWarps * kTermBytes : 0);
 }
-inline constexpr std::int64_t kFewStatic = 1408;  // and less than this beside it
+inline constexpr std::int64_t kFewStatic = 1792;  // and less than this beside it
 static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
               "two blocks on a multiprocessor");
 
+// Which column of a tile lies in place i: even ones before odd ones, in each of the tile's halves. Of neighbouring columns
+// one may begin 16 bytes further in its place than the other; places that are read at once are alike.
+constexpr int tile_column(int place) {
+  return place / 8 * 8 + place % 4 * 2 + place / 4 % 2;
+}
+static_assert(tile_column(3) == 6 && tile_column(4) == 1 && tile_column(15) == 15);
 // Columns of the output that a tile has.
 constexpr int few_columns(bool gate_up) {
   return gate_up ? kTile / 2 : kTile;

@@ -92,10 +92,11 @@ struct LaneWeights {
   const std::byte* column[2];  // its quarter of their low four bits, but for 32 bytes a pair of groups
   uint4 head[2];               // d, dmin, scales and minimums
 
-  __device__ __forceinline__ LaneWeights(const std::byte* tile, int /*chunk*/) {
+  // `shift`: where the blocks of its columns begin in their places.
+  __device__ __forceinline__ LaneWeights(const std::byte* tile, const unsigned (&shift)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::byte* block = tile + (threadIdx.x % kWarp / 4 + 8 * half) * column_stride(type);
+      const std::byte* block = tile + (threadIdx.x % kWarp / 4 + 8 * half) * column_stride(type) + shift[half];
       head[half] = load_16(block);
       column[half] = block + 16 + 8 * (threadIdx.x % 4);
     }
@@ -118,12 +119,11 @@ struct LaneWeights {
     copy_8(place(to, i), from);
   }
 
-  // The sums of levels times scales. `rows`: the superblock of the first; rows past the last may be anything: no other
-  // row sees them.
+  // The sums of levels times scales. `row`: the lane's 16 bytes of the superblock of the first tile's row l / 4. Where
+  // there is no such row it may be anything: no other row sees it.
   template <int kTiles>
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
+  __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
     constexpr int kLow = type == DType::q5_k ? 32 : 0;
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
     unsigned scales[2][2];
     uint2 fifth[2];
 #pragma unroll
@@ -181,7 +181,7 @@ struct LaneWeights {
     for (int half = 0; half < 2; ++half) group_mins(head[half], t, mins[half], mins[half + 2]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint2 x = load_8(sums + (tile * kRowTile + threadIdx.x % kWarp / 4) * kFewSumBytes + 8 * t);
+      const uint2 x = load_8(sums + tile * kRowTile * kFewSumBytes + 8 * t);
       mma_f16_k16(low[tile], mins, x.x, x.y);
     }
   }
@@ -229,8 +229,7 @@ struct LaneWeights<DType::q6_k> {
   }
 
   template <int kTiles>
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
+  __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
