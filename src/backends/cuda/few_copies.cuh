@@ -22,6 +22,8 @@ struct TileRun {
   int first;
   int split;
   int end;
+  int part;  // of all lists: the one after the run, and the one after the block's last
+  int end_part;
 
   __device__ __forceinline__ bool is_next(int item) const { return item >= split; }
   __device__ __forceinline__ int tile(int item) const { return is_next(item) ? item - split : item + first; }
@@ -52,14 +54,18 @@ struct TileSource {
   __device__ __forceinline__ void copy(unsigned to, int /*c*/, int /*chunks*/) const {
     const int t = threadIdx.x % 4;
     to += threadIdx.x % kWarp / 4 * column_stride(type) + 16 * t;
+    // Which of the first and last words there are is a bit of the address.
+    const unsigned starts = t == 0 ? 16 : 0;
+    const unsigned inner = t < kWords - 8 ? 16 : 0;
+    const unsigned ends = t <= kWords - 8 ? 16 : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto* from = reinterpret_cast<const std::byte*>(pair[half] ^ ((pair[half] ^ 16 * threadIdx.x) & 16));
-      const bool shifted = (pair[half] & 16) != 0;
+      const auto low = static_cast<unsigned>(pair[half]);
       const unsigned place = to + kTile / 2 * column_stride(type) * half;
-      if (t > 0 || !shifted) copy_16(place, from);
+      if ((low & starts) == 0) copy_16(place, from);
       copy_16(place + 64, from + 64);
-      if (t < kWords - 8 || (t == kWords - 8 && shifted)) copy_16(place + 128, from + 128);
+      if (((low | inner) & ends) != 0) copy_16(place + 128, from + 128);
     }
   }
   __device__ __forceinline__ void advance(int chunks) {
@@ -157,8 +163,12 @@ struct Fetcher {
 // Rows in shared memory: those of superblock `slot` of a segment.
 struct StagedRows {
   std::byte* q;
-  std::byte* sums;  // [slot][row][16]
-  float* scale;     // [slot][row]
+  float* scale;  // [slot][row]
+
+  // Two sums of 16 values each, 2 i and 2 i + 1.
+  __device__ __forceinline__ std::byte* sums(int row, int slot, int i) const {
+    return q + row * kFewRowStride + few_sums(slot) + i / 2 * 16 + i % 2 * 4;
+  }
 };
 struct RowPlace {
   int r;
@@ -173,9 +183,7 @@ __device__ __forceinline__ void copy_row(const UnitArgs& args, int from, const R
   const int place = at.slot * 2 * kRowTile + at.r;
   const std::int64_t taken = std::int64_t{max(from, 0)} * args.chunks + at.c;
   LaneWeights<type>::copy(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, args.q + taken * kChunk + 8 * lane);
-  if (is_affine(type) && lane < kFewSumBytes / 4) {
-    copy_4(to.sums + place * kFewSumBytes + 4 * lane, args.sums + taken * 16 + 2 * lane);
-  }
+  if (is_affine(type) && lane < 8) copy_4(to.sums(at.r, at.slot, lane), args.sums + taken * 16 + 2 * lane);
   if (lane == kWarp - 1) copy_4(to.scale + place, args.scale + taken);
 }
 // The same, made here.
@@ -190,7 +198,8 @@ __device__ __forceinline__ void make_row(const UnitArgs& args, int from, const R
   if constexpr (is_affine(type)) {
     const int sum = sum_of_two(made);
     if (lane % 2 == 0) {
-      reinterpret_cast<std::uint16_t*>(to.sums + place * kFewSumBytes)[lane / 2] = __half_as_ushort(__int2half_rn(sum));
+      reinterpret_cast<std::uint16_t*>(to.sums(at.r, at.slot, lane / 4))[lane / 2 % 2] =
+          __half_as_ushort(__int2half_rn(sum));
     }
   }
   if (lane == 0) to.scale[place] = made.scale;

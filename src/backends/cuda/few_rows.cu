@@ -9,12 +9,11 @@
 namespace conclave::cuda {
 namespace {
 
-// Where a lane's part of a tile is: how far its columns' first superblocks lie from the start of their places, and the
-// rows of the first superblock of a segment.
+// Where a lane's part of a tile is: the first superblocks of its columns, from the start of the first tile of all rings
+// on, and the rows of the first superblock of a segment.
 struct LanePlace {
-  unsigned shift[2] = {};
+  unsigned block[2] = {};
   const std::byte* q;
-  const std::byte* sums;
   const float* scale;
 
   template <DType type, int kTiles>
@@ -25,41 +24,44 @@ struct LanePlace {
     // Lanes without a row read another's: what many lanes read is read once.
     const int row = next * kRowTile + (kTiles == 1 ? min(lane / 4, run.rows[next] - 1) : lane / 4);
     LanePlace at{.q = rows.q + row * kFewRowStride + 16 * (lane % 4),
-                 .sums = rows.sums + row * kFewSumBytes,
                  .scale = rows.scale + next * kRowTile + 2 * (lane % 4)};
     if constexpr (is_affine(type)) {
       const FewColumns columns = run.columns(args, item);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const std::byte* column = columns.address(tile_column(lane / 4 + kTile / 2 * half));
-        at.shift[half] = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) & 16;
+        at.block[half] = threadIdx.x / kWarp * few_ring_bytes(type) +
+                         (lane / 4 + kTile / 2 * half) * column_stride(type) +
+                         (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) & 16);
       }
     }
     return at;
   }
 };
 
+// `tile`: bytes from the start of a ring.
 template <DType type>
-__device__ __forceinline__ LaneWeights<type> lane_weights(const std::byte* tile, int c, const LanePlace& at) {
+__device__ __forceinline__ LaneWeights<type> lane_weights(const std::byte* rings, unsigned tile, int c,
+                                                          const LanePlace& at) {
   if constexpr (is_affine(type)) {
     static_assert(block_bytes(type) % 32 == 16);
     const unsigned turned = c % 2 * 16;
-    return LaneWeights<type>(tile, {at.shift[0] ^ turned, at.shift[1] ^ turned});
+    return LaneWeights<type>(rings + ((at.block[0] ^ turned) + tile), rings + ((at.block[1] ^ turned) + tile));
   } else {
-    return LaneWeights<type>(tile, c);
+    return LaneWeights<type>(rings + (threadIdx.x / kWarp * few_ring_bytes(type) + tile), c);
   }
 }
 
 // What a superblock adds to the outputs: y + add - less.
 template <DType type, int kTiles, class Take>
-__device__ __forceinline__ void multiply_tile(const std::byte* tile, int c, const LanePlace& at, int slot,
-                                              Take&& take) {
-  const LaneWeights<type> w = lane_weights<type>(tile, c, at);
+__device__ __forceinline__ void multiply_tile(const std::byte* rings, unsigned tile, int c, const LanePlace& at,
+                                              int slot, Take&& take) {
+  const LaneWeights<type> w = lane_weights<type>(rings, tile, c, at);
   int sum[kTiles][4];
   float low[kTiles][4];
   w.template multiply<kTiles>(at.q + slot * kChunk, sum);
   if constexpr (is_affine(type)) {
-    w.template multiply_mins<kTiles>(at.sums + slot * 2 * kRowTile * kFewSumBytes, low);
+    w.template multiply_mins<kTiles>(at.q + few_sums(slot), low);
   }
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
@@ -139,7 +141,7 @@ template <DType type>
 struct FewWork {
   const UnitArgs& args;
   Fetcher<type>& fetcher;
-  const std::byte* ring;
+  const std::byte* rings;
   const StagedRows& rows;
   const TableSlot* slots;
   float4* terms;  // [step % 2][warp][2][lane]
@@ -151,7 +153,7 @@ struct FewWork {
     await_copies<tiles_ahead(type) - 1>();
     __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
     fetcher.fetch(args);
-    multiply_tile<type, kTiles>(ring + fetcher.at, c, at, slot, take);  // the ring is full: it is the next to fill
+    multiply_tile<type, kTiles>(rings, fetcher.at, c, at, slot, take);  // the ring is full: it is the next to fill
   }
 
   // Superblocks c0 .. c0 + count - 1 of the rows, by all warps. Those of a second list are the second tile of rows.
@@ -174,7 +176,6 @@ struct FewWork {
 #pragma unroll 1
     for (int first = 0; first < end; first += kFewWarps) {
       const int item = first + static_cast<int>(threadIdx.x / kWarp);
-      const LanePlace at = LanePlace::find<type, kTiles>(args, fetcher.run, item, rows);
       float y[kTiles][4] = {};
 #pragma unroll 1
       for (int c0 = 0; c0 < args.chunks; c0 += kMaxSegment) {
@@ -185,6 +186,7 @@ struct FewWork {
           __syncthreads();
         }
         if (item >= end) continue;
+        const LanePlace at = LanePlace::find<type, kTiles>(args, fetcher.run, item, rows);
 #pragma unroll 1
         for (int c = 0; c < count; ++c) {
           multiply_next<kTiles>(c0 + c, at, c,
@@ -249,8 +251,9 @@ struct FewWork {
   }
 };
 
+// `parts`: few_parts().
 template <DType type, bool kShares>
-__global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant__ UnitArgs args) {
+__global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant__ UnitArgs args, const int parts) {
   extern __shared__ __align__(32) int4 shared_words[];
   __shared__ ActiveLists active;
   __shared__ TableSlot slots[few_rows_at_once(kShares)];
@@ -259,15 +262,12 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   const int warp = threadIdx.x / kWarp;
   const int share = few_share(args.chunks);
   const int tiles = kShares ? few_tiles(args.chunks) : 1;  // of a part
-  const int columns = few_columns(args.up != nullptr) * tiles;
-  const int parts = (args.n + columns - 1) / columns;
 
   auto* const shared = reinterpret_cast<std::byte*>(shared_words);
   const std::byte* const ring = shared + warp * few_ring_bytes(type);
   std::byte* const rows_q = shared + kFewWarps * few_ring_bytes(type);
-  std::byte* const sums = rows_q + kRows * kFewRowStride;
-  auto* const scales = reinterpret_cast<float*>(sums + kFewScales * kFewSumBytes);
-  const StagedRows rows{rows_q, sums, scales};
+  auto* const scales = reinterpret_cast<float*>(rows_q + kRows * kFewRowStride);
+  const StagedRows rows{rows_q, scales};
 
   // Blocks have equal runs of all (list, part), one after another. A part of warps that share goes to all of them,
   // others to the warps in turn. The first weights of one matrix are fetched before anything is waited for.
@@ -298,16 +298,17 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
     fetch_first(first_of(blockIdx.x, 1));
   }
   begin();
-  const FewWork<type> work{args, fetcher, ring, rows, slots, reinterpret_cast<float4*>(scales + kFewScales), step};
+  const FewWork<type> work{args, fetcher, shared, rows, slots, reinterpret_cast<float4*>(scales + kFewScales), step};
 #pragma unroll 1
   for (int first_list = 0; first_list < args.table.n_lists; first_list += kListed) {
     if (!one_matrix) active.find(args.table, first_list);
     const int n_lists = one_matrix ? 1 : active.count;
-    const int end_item = first_of(blockIdx.x + 1, n_lists);
+    int item = first_of(blockIdx.x, n_lists);
+    int end_item = first_of(blockIdx.x + 1, n_lists);
 #pragma unroll 1
-    for (int item = first_of(blockIdx.x, n_lists); item < end_item;) {
+    while (item < end_item) {
       const int place = item / parts;
-      const int list = one_matrix ? 0 : active.list[place];
+      const int list = one_matrix ? 0 : active.at(place);
       const int first = item - place * parts;
       const int end = min(parts, first + end_item - item);
       item += end - first;
@@ -317,7 +318,7 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
       // Where this list and the next have a tile of rows each, warps go from one to the other without waiting.
       RowRange next{0, 0};
       if (!kShares && item < end_item) {
-        run.list[1] = active.list[place + 1];
+        run.list[1] = active.at(place + 1);
         next = range_of(args.table, run.list[1]);
       }
       if (!is_mine(run.left)) continue;
@@ -331,6 +332,8 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
         run.begin[1] = next.begin;
         run.rows[1] = next.end - next.begin;
       }
+      run.part = item;
+      run.end_part = end_item;
       set_run(run, first, end, more);
 #pragma unroll 1
       do {
@@ -355,6 +358,8 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
           work.template multiply_own<1>();
         }
       } while (fetcher.go_on(kRows));
+      item = fetcher.run.part;  // from there: registers are scarce
+      end_item = fetcher.run.end_part;
     }
     if (one_matrix) break;
     __syncthreads();
@@ -364,9 +369,12 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
 
 template <DType type>
 int launch_of(const UnitArgs& args, std::int64_t max_active, const Stream& stream) {
-  const LaunchPlan plan = few_rows_plan(type, max_active, args.n, args.chunks, args.up != nullptr);
-  return shares_tiles(max_active, args.n, args.up != nullptr) ? launch(few_rows<type, true>, plan, stream, args)
-                                                              : launch(few_rows<type, false>, plan, stream, args);
+  const bool gate_up = args.up != nullptr;
+  const LaunchPlan plan = few_rows_plan(type, max_active, args.n, args.chunks, gate_up);
+  if (shares_tiles(max_active, args.n, gate_up)) {
+    return launch(few_rows<type, true>, plan, stream, args, few_parts(args.n, args.chunks, gate_up, true));
+  }
+  return launch(few_rows<type, false>, plan, stream, args, few_parts(args.n, args.chunks, gate_up, false));
 }
 
 }  // namespace

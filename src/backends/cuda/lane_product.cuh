@@ -92,21 +92,11 @@ struct LaneWeights {
   const std::byte* column[2];  // its quarter of their low four bits, but for 32 bytes a pair of groups
   uint4 head[2];               // d, dmin, scales and minimums
 
-  // `shift`: where the blocks of its columns begin in their places.
-  __device__ __forceinline__ LaneWeights(const std::byte* tile, const unsigned (&shift)[2]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::byte* block = tile + (threadIdx.x % kWarp / 4 + 8 * half) * column_stride(type) + shift[half];
-      head[half] = load_16(block);
-      column[half] = block + 16 + 8 * (threadIdx.x % 4);
-    }
-  }
-  __device__ __forceinline__ float d(int half) const {
-    return half_bits(head[half].x);
-  }
-  __device__ __forceinline__ float dmin(int half) const {
-    return half_bits(head[half].x >> 16);
-  }
+  __device__ __forceinline__ LaneWeights(const std::byte* first, const std::byte* second)
+      : column{first + 16 + 8 * (threadIdx.x % 4), second + 16 + 8 * (threadIdx.x % 4)},
+        head{load_16(first), load_16(second)} {}
+  __device__ __forceinline__ float d(int half) const { return half_bits(head[half].x); }
+  __device__ __forceinline__ float dmin(int half) const { return half_bits(head[half].x >> 16); }
 
   // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 8 of either group.
   static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
@@ -172,7 +162,7 @@ struct LaneWeights {
     }
   }
 
-  // The sums of minimums, exact, from those of 16 values of a row each.
+  // The sums of minimums, exact, from those of 16 values of a row each: the lane's four of them.
   template <int kTiles>
   __device__ __forceinline__ void multiply_mins(const std::byte* sums, float (&low)[kTiles][4]) const {
     const int t = threadIdx.x % 4;
@@ -181,7 +171,7 @@ struct LaneWeights {
     for (int half = 0; half < 2; ++half) group_mins(head[half], t, mins[half], mins[half + 2]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint2 x = load_8(sums + tile * kRowTile * kFewSumBytes + 8 * t);
+      const uint2 x = load_8(sums + tile * kRowTile * kFewRowStride);
       mma_f16_k16(low[tile], mins, x.x, x.y);
     }
   }
@@ -196,15 +186,16 @@ struct LaneWeights<DType::q6_k> {
 
   // `chunk`: which superblock of its columns it is; the words with the factors are those of eight.
   __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk) {
-    const int t = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // A lane names a column's word of 16 bytes for all; which words it gets of which column is as above.
+      const std::byte* named =
+          tile + (threadIdx.x % 8 + 8 * half) * column_stride(DType::q6_k) + 16 * (threadIdx.x % kWarp / 8);
+      load_tiles(ql[half], named);
+      load_tiles(ql[half] + 4, named + 64);
+      load_tiles(qh[half], named + 128);
       const int c = threadIdx.x % kWarp / 4 + 8 * half;
       const std::byte* block = tile + c * column_stride(DType::q6_k);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) ql[half][i] = load_4(block + 16 * i + 4 * t);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) qh[half][i] = load_4(block + 128 + 16 * i + 4 * t);
       scales[half] = load_16(block + 192);
       factor[half] =
           reinterpret_cast<const std::uint16_t*>(tile + kTile * column_stride(DType::q6_k) + 16 * c)[chunk % 8];
