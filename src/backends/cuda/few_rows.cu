@@ -172,29 +172,28 @@ struct FewWork {
   // All items of a run, each by a warp alone. All warps take part in all rounds.
   template <int kTiles>
   __device__ __forceinline__ void multiply_own() const {
-    const int end = fetcher.run.end;
+    const TileRun& run = fetcher.run;
 #pragma unroll 1
-    for (int first = 0; first < end; first += kFewWarps) {
-      const int item = first + static_cast<int>(threadIdx.x / kWarp);
+    for (int item = threadIdx.x / kWarp; item / kFewWarps * kFewWarps < run.end; item += kFewWarps) {
+      const bool is_first = item < kFewWarps;
       float y[kTiles][4] = {};
 #pragma unroll 1
       for (int c0 = 0; c0 < args.chunks; c0 += kMaxSegment) {
         const int count = min(args.chunks - c0, kMaxSegment);
-        if (args.chunks > kMaxSegment || first == 0) {  // else they are there
-          if (c0 > 0 || first > 0) __syncthreads();
+        if (args.chunks > kMaxSegment || is_first) {  // else they are there
+          if (c0 > 0 || !is_first) __syncthreads();
           stage_segment(c0, count);
           __syncthreads();
         }
-        if (item >= end) continue;
-        const LanePlace at = LanePlace::find<type, kTiles>(args, fetcher.run, item, rows);
+        if (item >= run.end) continue;
+        const LanePlace at = LanePlace::find<type, kTiles>(args, run, item, rows);
 #pragma unroll 1
         for (int c = 0; c < count; ++c) {
           multiply_next<kTiles>(c0 + c, at, c,
                                 [&](int t, int e, float add, float less) { add_to<type>(y[t][e], add, less); });
         }
       }
-      if (item < end) {
-        const TileRun& run = fetcher.run;
+      if (item < run.end) {
         store_tile<kTiles>(run.columns(args, item), slots + (run.is_next(item) ? kRowTile : 0), y);
       }
     }
@@ -300,7 +299,7 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   begin();
   const FewWork<type> work{args, fetcher, shared, rows, slots, reinterpret_cast<float4*>(scales + kFewScales), step};
 #pragma unroll 1
-  for (int first_list = 0; first_list < args.table.n_lists; first_list += kListed) {
+  for (int first_list = 0; first_list < args.table.n_lists; first_list = active.begin + kListed) {
     if (!one_matrix) active.find(args.table, first_list);
     const int n_lists = one_matrix ? 1 : active.count;
     int item = first_of(blockIdx.x, n_lists);
@@ -340,8 +339,8 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
         const TileRun& of = fetcher.run;
         if (!one_matrix || of.begin[0] > 0) fetch_first(first);
         __syncthreads();  // the rows before are done with
-        if (threadIdx.x < kRows) {
-          const int r = static_cast<int>(threadIdx.x);
+        if (warp == 0 && threadIdx.x % kWarp < kRows) {
+          const int r = static_cast<int>(threadIdx.x % kWarp);
           TableSlot slot{-1, -1};
           if (r < of.rows[0]) slot = slot_of(args.table, of.list[0], of.begin[0] + r);
           if (r >= kRowTile && r - kRowTile < of.rows[1]) {
