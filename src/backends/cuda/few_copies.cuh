@@ -5,7 +5,6 @@
 #include "backends/cuda/few_rows_plan.h"
 #include "backends/cuda/lane_product.cuh"
 #include "backends/cuda/quantize.cuh"
-#include "backends/cuda/unit_copy.cuh"
 #include "backends/cuda/unit_output.cuh"
 
 namespace conclave::cuda {
@@ -74,17 +73,36 @@ struct TileSource {
   }
 };
 
-// Two lanes copy a column.
+// Four lanes copy two columns here, too. Every other place begins in the middle of 32 bytes: where a column does not begin
+// alike, its words go one further round, the last before the first.
 template <>
 struct TileSource<DType::q6_k> {
-  const std::byte* column;
+  const std::byte* column[2];
 
   __device__ __forceinline__ void find(const FewColumns& at, int /*c*/) {
-    column = at.address(tile_column(threadIdx.x % kWarp / 2));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      column[half] = at.address(tile_column(threadIdx.x % kWarp / 4 + kTile / 2 * half));
+    }
   }
   __device__ __forceinline__ void copy(unsigned to, int c, int chunks) const {
     constexpr int kStride = column_stride(DType::q6_k);
-    copy_unit<DType::q6_k>(to + threadIdx.x % kWarp / 2 * kStride + 16 * (threadIdx.x % 2), column, nullptr, c, chunks);
+    const unsigned t = threadIdx.x % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const unsigned of = threadIdx.x % kWarp / 4 + kTile / 2 * half;
+      const unsigned place = to + of * kStride;
+      const unsigned word = 16 * t - turned_q6_k(column[half], of);
+      const std::byte* ql = column[half] + 128 * c;
+      const std::byte* qh = column[half] + (128 * chunks + 64 * c);
+      copy_16(place + 16 * t, ql + (word & 127));
+      copy_16(place + 16 * t + 64, ql + (word + 64));
+      copy_16(place + 16 * t + 128, qh + (word & 63));
+      if (t < 2) {  // the scales, and the word with the factor
+        copy_16(t == 0 ? place + 192 : to + kTile * kStride + 16 * of,
+                column[half] + (t == 0 ? 192 * chunks + 16 * c : 208 * chunks + c / 8 * 16));
+      }
+    }
   }
   __device__ __forceinline__ void advance(int /*chunks*/) {}
 };

@@ -10,7 +10,7 @@ namespace conclave::cuda {
 namespace {
 
 // Where a lane's part of a tile is: the first superblocks of its columns, from the start of the first tile of all rings
-// on, and the rows of the first superblock of a segment.
+// on, of q6_k how far they are turned, and the rows of the first superblock of a segment.
 struct LanePlace {
   unsigned block[2] = {};
   const std::byte* q;
@@ -25,14 +25,17 @@ struct LanePlace {
     const int row = next * kRowTile + (kTiles == 1 ? min(lane / 4, run.rows[next] - 1) : lane / 4);
     LanePlace at{.q = rows.q + row * kFewRowStride + 16 * (lane % 4),
                  .scale = rows.scale + next * kRowTile + 2 * (lane % 4)};
-    if constexpr (is_affine(type)) {
-      const FewColumns columns = run.columns(args, item);
+    const FewColumns columns = run.columns(args, item);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (is_affine(type)) {
         const std::byte* column = columns.address(tile_column(lane / 4 + kTile / 2 * half));
         at.block[half] = threadIdx.x / kWarp * few_ring_bytes(type) +
                          (lane / 4 + kTile / 2 * half) * column_stride(type) +
                          (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) & 16);
+      } else {
+        const int of = lane % 8 + kTile / 2 * half;
+        at.block[half] = turned_q6_k(columns.address(tile_column(of)), of);
       }
     }
     return at;
@@ -48,7 +51,7 @@ __device__ __forceinline__ LaneWeights<type> lane_weights(const std::byte* rings
     const unsigned turned = c % 2 * 16;
     return LaneWeights<type>(rings + ((at.block[0] ^ turned) + tile), rings + ((at.block[1] ^ turned) + tile));
   } else {
-    return LaneWeights<type>(rings + (threadIdx.x / kWarp * few_ring_bytes(type) + tile), c);
+    return LaneWeights<type>(rings + (threadIdx.x / kWarp * few_ring_bytes(type) + tile), c, at.block[0], at.block[1]);
   }
 }
 

@@ -86,6 +86,13 @@ __device__ __forceinline__ int scale_q6_k(const uint4& scales, int group) {
                   : signed_byte<3>(word);
 }
 
+// How many bytes further round the words of a column lie in place `of` of a tile: 16 where halves of 32 bytes would change
+// places, else none.
+__device__ __forceinline__ unsigned turned_q6_k(const std::byte* column, unsigned of) {
+  static_assert(column_stride(DType::q6_k) % 32 == 16);
+  return (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) ^ 16 * of) & 16;
+}
+
 // A lane's part of a superblock of its two columns.
 template <DType type>
 struct LaneWeights {
@@ -184,16 +191,17 @@ struct LaneWeights<DType::q6_k> {
   uint4 scales[2];
   std::uint16_t factor[2];
 
-  // `chunk`: which superblock of its columns it is; the words with the factors are those of eight.
-  __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk) {
+  // `chunk`: which superblock of its columns it is; the words with the factors are those of eight. `turned`: how many
+  // bytes further round the words of columns l % 8 and l % 8 + 8 are.
+  __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk, unsigned turned = 0, unsigned turned_8 = 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // A lane names a column's word of 16 bytes for all; which words it gets of which column is as above.
-      const std::byte* named =
-          tile + (threadIdx.x % 8 + 8 * half) * column_stride(DType::q6_k) + 16 * (threadIdx.x % kWarp / 8);
-      load_tiles(ql[half], named);
-      load_tiles(ql[half] + 4, named + 64);
-      load_tiles(qh[half], named + 128);
+      const std::byte* named = tile + (threadIdx.x % 8 + 8 * half) * column_stride(DType::q6_k);
+      const unsigned word = 16 * (threadIdx.x % kWarp / 8) + (half == 0 ? turned : turned_8);
+      load_tiles(ql[half], named + word);
+      load_tiles(ql[half] + 4, named + ((word + 64) & 127));
+      load_tiles(qh[half], named + 128 + (word & 63));
       const int c = threadIdx.x % kWarp / 4 + 8 * half;
       const std::byte* block = tile + c * column_stride(DType::q6_k);
       scales[half] = load_16(block + 192);
