@@ -6,7 +6,8 @@
 // once for all warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all
 // superblocks of its tile and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the
 // warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
-// the order of the superblocks. Blocks have equal runs of all (list, tiles).
+// the order of the superblocks. Blocks have equal runs of all (list, tiles). Two lists of one tile of rows each that
+// follow one another are staged together, and their tiles dealt out to the warps as those of one.
 #pragma once
 
 #include "backends/cuda/product_plan.h"
