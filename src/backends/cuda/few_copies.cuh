@@ -23,6 +23,7 @@ struct TileRun {
   int end;
   int part;  // of all lists: the one after the run, and the one after the block's last
   int end_part;
+  bool fetched;  // its first weights have been asked for already
 
   __device__ __forceinline__ bool is_next(int item) const { return item >= split; }
   __device__ __forceinline__ int tile(int item) const { return is_next(item) ? item - split : item + first; }
@@ -51,7 +52,7 @@ struct TileSource {
     }
   }
   __device__ __forceinline__ void copy(unsigned to, int /*c*/, int /*chunks*/) const {
-    const int t = threadIdx.x % 4;
+    const unsigned t = threadIdx.x % 4;
     to += threadIdx.x % kWarp / 4 * column_stride(type) + 16 * t;
     // Which of the first and last words there are is a bit of the address.
     const unsigned starts = t == 0 ? 16 : 0;
@@ -59,7 +60,7 @@ struct TileSource {
     const unsigned ends = t <= kWords - 8 ? 16 : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto* from = reinterpret_cast<const std::byte*>(pair[half] ^ ((pair[half] ^ 16 * threadIdx.x) & 16));
+      const auto* from = reinterpret_cast<const std::byte*>((pair[half] & ~std::uintptr_t{16}) | 16 * (t % 2));
       const auto low = static_cast<unsigned>(pair[half]);
       const unsigned place = to + kTile / 2 * column_stride(type) * half;
       if ((low & starts) == 0) copy_16(place, from);
@@ -143,6 +144,7 @@ struct Fetcher {
     __syncwarp();
     if (threadIdx.x % kWarp == 0) {
       run.left = left;
+      run.fetched = false;
       run.begin[0] = begin;
       run.rows[0] = min(left, rows);
     }

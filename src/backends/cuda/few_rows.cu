@@ -334,16 +334,17 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
         run.begin[1] = next.begin;
         run.rows[1] = next.end - next.begin;
       }
+      run.fetched = one_matrix;
       run.part = item;
       run.end_part = end_item;
       set_run(run, first, end, more);
 #pragma unroll 1
       do {
         const TileRun& of = fetcher.run;
-        if (!one_matrix || of.begin[0] > 0) fetch_first(first);
+        if (!of.fetched) fetch_first(first);
         __syncthreads();  // the rows before are done with
-        if (warp == 0 && threadIdx.x % kWarp < kRows) {
-          const int r = static_cast<int>(threadIdx.x % kWarp);
+        if (threadIdx.x < kRows) {
+          const int r = static_cast<int>(threadIdx.x);
           TableSlot slot{-1, -1};
           if (r < of.rows[0]) slot = slot_of(args.table, of.list[0], of.begin[0] + r);
           if (r >= kRowTile && r - kRowTile < of.rows[1]) {

@@ -101,7 +101,7 @@ constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
   return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * 4 +
          (shares ? 2 * kFewWarps * kTermBytes : 0);
 }
-inline constexpr std::int64_t kFewStatic = 1024;  // and less than this beside it
+inline constexpr std::int64_t kFewStatic = 1152;  // and less than this beside it
 static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
               "two blocks on a multiprocessor");
