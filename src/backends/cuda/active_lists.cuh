@@ -15,6 +15,7 @@ struct ActiveLists {
   static_assert(kListed <= 256);
 
   __device__ __forceinline__ int at(int place) const { return begin + list[place]; }
+
   // Of lists `first` .. `first` + kListed - 1.
   __device__ __forceinline__ void find(const RowTable& table, int first) {
     const int lane = threadIdx.x % kWarp;

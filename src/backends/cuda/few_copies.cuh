@@ -11,7 +11,8 @@ namespace conclave::cuda {
 
 using FewColumns = UnitColumns<kTile / 2>;
 
-// What warps have in turn: `split` tiles of a list from tile `first` on, then those of the next list, `end` in all.
+// What warps have in turn: `split` tiles of a list from tile `first` on, then those of the next list, `end` in all. Kept in
+// shared memory, where it takes no registers from the product.
 struct TileRun {
   int list[2];
   int expert[2];
@@ -32,7 +33,7 @@ struct TileRun {
   }
 };
 
-// The columns of a tile in memory, as a lane copies them: four lanes two columns, neighbouring words of 16 bytes in turn.
+// The columns of a tile in memory, as a lane copies them: four lanes two columns, neighbouring words of 16 bytes at once.
 // A block of an odd number of words begins or ends in the middle of 32 bytes. It lies in shared memory as it does in
 // memory, 16 bytes from the start of its place or none: a copy that turned the halves of 32 bytes round would fetch
 // them twice.
@@ -136,7 +137,7 @@ struct Fetcher {
     if (threadIdx.x % kWarp == 0) run = to;
     __syncwarp();
   }
-  // The next rows of the first list, if there are any.
+  // The next rows of the first list, if there are any; then there is no other list.
   __device__ __forceinline__ bool go_on(int rows) {
     const int left = run.left - rows;
     if (left <= 0) return false;

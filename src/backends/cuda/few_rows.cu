@@ -256,7 +256,7 @@ struct FewWork {
 // `parts`: few_parts().
 template <DType type, bool kShares>
 __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant__ UnitArgs args, const int parts) {
-  extern __shared__ __align__(32) int4 shared_words[];
+  extern __shared__ __align__(32) int4 shared_words[];  // copies are of 32 bytes
   __shared__ ActiveLists active;
   __shared__ TableSlot slots[few_rows_at_once(kShares)];
   __shared__ TileRun runs[kFewWarps];
@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
           work.template multiply_own<1>();
         }
       } while (fetcher.go_on(kRows));
-      item = fetcher.run.part;  // from there: registers are scarce
+      item = fetcher.run.part;
       end_item = fetcher.run.end_part;
     }
     if (one_matrix) break;

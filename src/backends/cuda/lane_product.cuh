@@ -1,13 +1,13 @@
 // One superblock of 16 columns times one or two tiles of 8 rows, by a warp, on the int8 tensor cores, from shared
-// memory. Lane l has columns l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1 of each tile:
-// element i is column l / 4 + 8 (i / 2), row 2 (l % 4) + i % 2. Products are of a group of weights each, and times its
+// memory. Lane l has places l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1 of each tile:
+// element i is place l / 4 + 8 (i / 2), row 2 (l % 4) + i % 2. Products are of a group of weights each, and times its
 // scale. Which weights of a group a lane has is free, since sums of integers have no order: they lie together.
 //
 //   q4_k q5_k   8 groups of 32: lane t of four has weights 8 t .. 8 t + 7
 //   q6_k        16 groups of 16: weights 4 t .. 4 t + 3
 //
-// Columns lie column_stride() apart: the stored block, or ql, qh and scales of its planes, with the words around the
-// factors behind all columns.
+// Places of columns are column_stride() apart. In each is the stored block, or ql, qh and scales of its planes, with the
+// words around the factors behind all columns.
 #pragma once
 
 #include <cuda_fp16.h>
