@@ -8,9 +8,13 @@ namespace conclave::cuda {
 inline constexpr int kListed = 256;  // lists whose places are kept
 
 struct ActiveLists {
-  int list[kListed];
   int count;
+  int begin;
   int before[kWarp];
+  std::uint8_t list[kListed];  // from `begin` on
+  static_assert(kListed <= 256);
+
+  __device__ __forceinline__ int at(int place) const { return begin + list[place]; }
 
   // Of lists `first` .. `first` + kListed - 1.
   __device__ __forceinline__ void find(const RowTable& table, int first) {
@@ -20,11 +24,11 @@ struct ActiveLists {
     int seen = 0;
 #pragma unroll 1
     for (int from = first; from < end; from += static_cast<int>(blockDim.x)) {
-      const int at = from + static_cast<int>(threadIdx.x);
+      const int mine = from + static_cast<int>(threadIdx.x);
       bool has = false;
-      if (at < end) {
-        const RowRange range = range_of(table, at);
-        has = range.end > range.begin && expert_of(table, at) >= 0;
+      if (mine < end) {
+        const RowRange range = range_of(table, mine);
+        has = range.end > range.begin && expert_of(table, mine) >= 0;
       }
       const unsigned votes = __ballot_sync(kAllLanes, has);
       __syncthreads();
@@ -36,9 +40,12 @@ struct ActiveLists {
       const int rank =
           seen + __reduce_add_sync(kAllLanes, lane < warp ? theirs : 0) + __popc(votes & ((1U << lane) - 1));
       seen += __reduce_add_sync(kAllLanes, theirs);
-      if (has) list[rank] = at;
+      if (has) list[rank] = static_cast<std::uint8_t>(mine - first);
     }
-    if (threadIdx.x == 0) count = seen;
+    if (threadIdx.x == 0) {
+      count = seen;
+      begin = first;
+    }
     __syncthreads();
   }
 };

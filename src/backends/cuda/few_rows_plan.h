@@ -6,7 +6,8 @@
 // once for all warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all
 // superblocks of its tile and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the
 // warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
-// the order of the superblocks. Blocks have equal runs of all (list, tiles).
+// the order of the superblocks. Blocks have equal runs of all (list, tiles). Two lists of one tile of rows each that
+// follow one another are staged together, and their tiles dealt out to the warps as those of one.
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -74,8 +75,9 @@ constexpr int few_tiles(std::int64_t chunks) {
 static_assert(few_tiles(1) == 8 && few_tiles(3) == 2 && few_tiles(8) == 1 && few_tiles(56) == 1);
 
 // In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work, and, where tiles are
-// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8, their sums and scales.
-// Strides keep accesses in different banks.
+// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8 with their sums behind them,
+// and their scales.
+// Strides keep accesses in different banks, and places of q4_k and q5_k whole pieces of 32 bytes.
 constexpr int column_stride(DType type) {
   return type == DType::q4_k ? 160 : type == DType::q5_k ? 224 : 208;
 }
@@ -88,22 +90,36 @@ constexpr int tiles_ahead(DType type) {
 constexpr int few_ring_bytes(DType type) {
   return (tiles_ahead(type) + 1) * tile_bytes(type);
 }
-inline constexpr int kFewRowStride = kMaxSegment * kChunk + 64;
+inline constexpr int kFewRowStride = kMaxSegment * (kChunk + 32) + 64;
+// Where the sums of a superblock of a row are: 8 bytes each for four lanes, 16 bytes from lane to lane.
+constexpr int few_sums(int slot) {
+  return kMaxSegment * kChunk + slot / 2 * 64 + slot % 2 * 8;
+}
 inline constexpr int kFewScales = kMaxSegment * 2 * kRowTile;
-inline constexpr int kFewSumBytes = 32;
 inline constexpr int kTermBytes = kWarp * 32;
 constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
-  return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * (kFewSumBytes + 4) +
+  return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * 4 +
          (shares ? 2 * kFewWarps * kTermBytes : 0);
 }
-inline constexpr std::int64_t kFewStatic = 1408;  // and less than this beside it
+inline constexpr std::int64_t kFewStatic = 1152;  // and less than this beside it
+static_assert(column_stride(DType::q4_k) % 32 == 0 && column_stride(DType::q5_k) % 32 == 0);
 static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
               "two blocks on a multiprocessor");
 
+// Which column of a tile lies in place i: even ones before odd ones, in each of the tile's halves. Of neighbouring columns
+// one may begin 16 bytes further in its place than the other; four places that are read at once are alike.
+constexpr int tile_column(int place) {
+  return place / 8 * 8 + place % 4 * 2 + place / 4 % 2;
+}
+static_assert(tile_column(3) == 6 && tile_column(4) == 1 && tile_column(15) == 15);
 // Columns of the output that a tile has.
 constexpr int few_columns(bool gate_up) {
   return gate_up ? kTile / 2 : kTile;
+}
+// What a list is cut into: tiles, or as many as a block has at once.
+constexpr int few_parts(std::int64_t n, std::int64_t chunks, bool gate_up, bool shares) {
+  return static_cast<int>(ceil_div(n, std::int64_t{few_columns(gate_up)} * (shares ? few_tiles(chunks) : 1)));
 }
 // `max_active`: lists that can have a row at all.
 constexpr bool shares_tiles(std::int64_t max_active, std::int64_t n, bool gate_up) {
@@ -112,12 +128,12 @@ constexpr bool shares_tiles(std::int64_t max_active, std::int64_t n, bool gate_u
 constexpr LaunchPlan few_rows_plan(DType type, std::int64_t max_active, std::int64_t n, std::int64_t chunks,
                                    bool gate_up) {
   const bool shares = shares_tiles(max_active, n, gate_up);
-  const std::int64_t parts = ceil_div(n, few_columns(gate_up));
-  const std::int64_t blocks = shares ? max_active * ceil_div(parts, few_tiles(chunks)) : kFewBlocks;
+  const std::int64_t blocks = shares ? max_active * few_parts(n, chunks, gate_up, true) : kFewBlocks;
   return {.blocks = blocks < kFewBlocks ? blocks : kFewBlocks,
           .threads = kFewThreads,
           .shared_bytes = few_shared_bytes(type, shares)};
 }
+static_assert(few_parts(100, 3, true, false) == 13 && few_parts(100, 3, true, true) == 7);
 static_assert(few_rows_plan(DType::q4_k, 1, 4096, 8, false).blocks == 256);
 static_assert(few_rows_plan(DType::q4_k, 128, 768, 8, true).blocks == kFewBlocks && !shares_tiles(128, 768, true));
 

@@ -1,13 +1,13 @@
 // One superblock of 16 columns times one or two tiles of 8 rows, by a warp, on the int8 tensor cores, from shared
-// memory. Lane l has columns l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1 of each tile:
-// element i is column l / 4 + 8 (i / 2), row 2 (l % 4) + i % 2. Products are of a group of weights each, and times its
+// memory. Lane l has places l / 4 and l / 4 + 8, and of the result rows 2 (l % 4) and 2 (l % 4) + 1 of each tile:
+// element i is place l / 4 + 8 (i / 2), row 2 (l % 4) + i % 2. Products are of a group of weights each, and times its
 // scale. Which weights of a group a lane has is free, since sums of integers have no order: they lie together.
 //
 //   q4_k q5_k   8 groups of 32: lane t of four has weights 8 t .. 8 t + 7
 //   q6_k        16 groups of 16: weights 4 t .. 4 t + 3
 //
-// Columns lie column_stride() apart: the stored block, or ql, qh and scales of its planes, with the words around the
-// factors behind all columns.
+// Places of columns are column_stride() apart. In each is the stored block, or ql, qh and scales of its planes, with the
+// words around the factors behind all columns.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -86,26 +86,24 @@ __device__ __forceinline__ int scale_q6_k(const uint4& scales, int group) {
                   : signed_byte<3>(word);
 }
 
+// How many bytes further round the words of a column lie in place `of` of a tile: 16 where halves of 32 bytes would change
+// places, else none.
+__device__ __forceinline__ unsigned turned_q6_k(const std::byte* column, unsigned of) {
+  static_assert(column_stride(DType::q6_k) % 32 == 16);
+  return (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) ^ 16 * of) & 16;
+}
+
 // A lane's part of a superblock of its two columns.
 template <DType type>
 struct LaneWeights {
   const std::byte* column[2];  // its quarter of their low four bits, but for 32 bytes a pair of groups
   uint4 head[2];               // d, dmin, scales and minimums
 
-  __device__ __forceinline__ LaneWeights(const std::byte* tile, int /*chunk*/) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::byte* block = tile + (threadIdx.x % kWarp / 4 + 8 * half) * column_stride(type);
-      head[half] = load_16(block);
-      column[half] = block + 16 + 8 * (threadIdx.x % 4);
-    }
-  }
-  __device__ __forceinline__ float d(int half) const {
-    return half_bits(head[half].x);
-  }
-  __device__ __forceinline__ float dmin(int half) const {
-    return half_bits(head[half].x >> 16);
-  }
+  __device__ __forceinline__ LaneWeights(const std::byte* first, const std::byte* second)
+      : column{first + 16 + 8 * (threadIdx.x % 4), second + 16 + 8 * (threadIdx.x % 4)},
+        head{load_16(first), load_16(second)} {}
+  __device__ __forceinline__ float d(int half) const { return half_bits(head[half].x); }
+  __device__ __forceinline__ float dmin(int half) const { return half_bits(head[half].x >> 16); }
 
   // Eight values from 8 i of a row's superblock, in runs of 64: lane t has 16 bytes of each, 8 of either group.
   static __device__ __forceinline__ std::byte* place(std::byte* to, int i) {
@@ -118,12 +116,11 @@ struct LaneWeights {
     copy_8(place(to, i), from);
   }
 
-  // The sums of levels times scales. `rows`: the superblock of the first; rows past the last may be anything: no other
-  // row sees them.
+  // The sums of levels times scales. `row`: the lane's 16 bytes of the superblock of the first tile's row l / 4. Where
+  // there is no such row it may be anything: no other row sees it.
   template <int kTiles>
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
+  __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
     constexpr int kLow = type == DType::q5_k ? 32 : 0;
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
     unsigned scales[2][2];
     uint2 fifth[2];
 #pragma unroll
@@ -172,7 +169,7 @@ struct LaneWeights {
     }
   }
 
-  // The sums of minimums, exact, from those of 16 values of a row each.
+  // The sums of minimums, exact, from those of 16 values of a row each: the lane's four of them.
   template <int kTiles>
   __device__ __forceinline__ void multiply_mins(const std::byte* sums, float (&low)[kTiles][4]) const {
     const int t = threadIdx.x % 4;
@@ -181,7 +178,7 @@ struct LaneWeights {
     for (int half = 0; half < 2; ++half) group_mins(head[half], t, mins[half], mins[half + 2]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint2 x = load_8(sums + (tile * kRowTile + threadIdx.x % kWarp / 4) * kFewSumBytes + 8 * t);
+      const uint2 x = load_8(sums + tile * kRowTile * kFewRowStride);
       mma_f16_k16(low[tile], mins, x.x, x.y);
     }
   }
@@ -194,17 +191,19 @@ struct LaneWeights<DType::q6_k> {
   uint4 scales[2];
   std::uint16_t factor[2];
 
-  // `chunk`: which superblock of its columns it is; the words with the factors are those of eight.
-  __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk) {
-    const int t = threadIdx.x % 4;
+  // `chunk`: which superblock of its columns it is; the words with the factors are those of eight. `turned`: how many
+  // bytes further round the words of columns l % 8 and l % 8 + 8 are.
+  __device__ __forceinline__ LaneWeights(const std::byte* tile, int chunk, unsigned turned = 0, unsigned turned_8 = 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      // A lane names a column's word of 16 bytes for all; which words it gets of which column is as above.
+      const std::byte* named = tile + (threadIdx.x % 8 + 8 * half) * column_stride(DType::q6_k);
+      const unsigned word = 16 * (threadIdx.x % kWarp / 8) + (half == 0 ? turned : turned_8);
+      load_tiles(ql[half], named + word);
+      load_tiles(ql[half] + 4, named + ((word + 64) & 127));
+      load_tiles(qh[half], named + 128 + (word & 63));
       const int c = threadIdx.x % kWarp / 4 + 8 * half;
       const std::byte* block = tile + c * column_stride(DType::q6_k);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) ql[half][i] = load_4(block + 16 * i + 4 * t);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) qh[half][i] = load_4(block + 128 + 16 * i + 4 * t);
       scales[half] = load_16(block + 192);
       factor[half] =
           reinterpret_cast<const std::uint16_t*>(tile + kTile * column_stride(DType::q6_k) + 16 * c)[chunk % 8];
@@ -229,8 +228,7 @@ struct LaneWeights<DType::q6_k> {
   }
 
   template <int kTiles>
-  __device__ __forceinline__ void multiply(const std::byte* rows, int (&sum)[kTiles][4]) const {
-    const std::byte* row = rows + threadIdx.x % kWarp / 4 * kFewRowStride + 16 * (threadIdx.x % 4);
+  __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll

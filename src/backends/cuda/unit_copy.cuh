@@ -1,4 +1,4 @@
-// One superblock of 16 columns on its way to shared memory, as lane_product.cuh wants it there.
+// One superblock of 16 columns on its way to shared memory, as held_weights.cuh wants it there.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"

@@ -180,6 +180,38 @@ TEST(CudaPlans, NibblesOfMxfp4KeepTheirElements) {
   }
 }
 
+TEST(CudaPlans, TilesOfFewRowsHaveEachColumnOnce) {
+  unsigned columns = 0;
+  for (int i = 0; i < kTile; ++i) {
+    EXPECT_EQ(tile_column(i) / 8, i / 8);                       // of gate and up, each in its half
+    EXPECT_EQ(tile_column(i) % 2, tile_column(i / 4 * 4) % 2);  // four that are read at once begin alike
+    columns |= 1U << tile_column(i);
+  }
+  EXPECT_EQ(columns, 0xFFFFU);
+  for (const bool gate_up : {false, true}) {
+    for (std::int64_t n = 1; n < 300; ++n) {
+      const int tiles = few_parts(n, 3, gate_up, false);
+      EXPECT_GE(std::int64_t{tiles} * few_columns(gate_up), n);
+      EXPECT_LT(std::int64_t{tiles - 1} * few_columns(gate_up), n);
+      EXPECT_EQ(few_parts(n, 3, gate_up, true), ceil_div(tiles, few_tiles(3)));
+    }
+  }
+}
+
+TEST(CudaPlans, SumsOfFewRowsLieBehindTheirRows) {
+  unsigned seen[8] = {};  // words of 8 bytes
+  for (int slot = 0; slot < kMaxSegment; ++slot) {
+    for (int t = 0; t < 4; ++t) {
+      const int at = few_sums(slot) + 16 * t;
+      ASSERT_GE(at, kMaxSegment * kChunk);
+      ASSERT_LE(at + 8, kFewRowStride);
+      const int word = (at - kMaxSegment * kChunk) / 8;
+      EXPECT_EQ(seen[word / 8] >> word % 8 & 1U, 0U);
+      seen[word / 8] |= 1U << word % 8;
+    }
+  }
+}
+
 TEST(CudaPlans, BlocksOfOneTokenAreThoseOfItsExperts) {
   EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 256, 8, true).blocks, 8 * 32);
   EXPECT_EQ(few_rows_plan(DType::q4_k, 8, 768, 8, true).blocks, kFewBlocks);
