@@ -144,8 +144,8 @@ void Sampler::penalize(std::span<const float> logits) {
 }
 
 // The usable tokens, the top_k of them where that is asked for, in order of ids. Candidates are taken in until there is
-// no more room; then the k best so far stay, and the worst of them says what a token must beat from now on. Each such cut
-// of 2k candidates pays for k tokens: linear in n_vocab, and for a small k little more than one look at each logit.
+// no more room; then the k best so far stay, and the worst of them says what a token must beat from now on. Each such
+// cut of 2k candidates pays for k tokens: linear in n_vocab, and for a small k little more than one look at each logit.
 void Sampler::collect(std::span<const float> logits) {
   const auto begin = candidates_.begin();
   const auto k = static_cast<std::ptrdiff_t>(options_.top_k);
@@ -181,8 +181,8 @@ double Sampler::weigh(double temperature) {
   return total;
 }
 
-// Ranks are made as far as they are needed, in growing pieces: the tokens that matter are few unless the distribution is
-// nearly flat. What is sorted are keys; the candidates stay in order of ids.
+// Ranks are made as far as they are needed, in growing pieces: the tokens that matter are few unless the distribution
+// is nearly flat. What is sorted are keys; the candidates stay in order of ids.
 void Sampler::keep_top_p() {
   const double wanted = options_.top_p * weigh(1.0);
   for (std::size_t i = 0; i < n_candidates_; ++i) ranks_[i] = rank_key(candidates_[i].logit, i);

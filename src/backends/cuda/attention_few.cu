@@ -343,8 +343,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   }
 }
 
-// Which of the block's next kUnitWarps items, from `item` on, `many` does not take: bit i for the ith. A warp looks at one
-// of them. Every thread of the block comes here.
+// Which of the block's next kUnitWarps items, from `item` on, `many` does not take: bit i for the ith. A warp looks at
+// one of them. Every thread of the block comes here.
 __device__ __forceinline__ unsigned items_left(const AttentionArgs& args, const AttentionCut& cut, unsigned item,
                                                unsigned n_items) {
   __shared__ int is_left[kUnitWarps];

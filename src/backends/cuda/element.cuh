@@ -55,7 +55,8 @@ __device__ __forceinline__ std::int64_t live_rows(const std::int32_t* live, std:
   return count < 0 ? 0 : (count > rows ? rows : count);
 }
 
-// The same for a kernel that reads rows first and then asks which of them count: nothing waits for the number before that.
+// The same for a kernel that reads rows first and then asks which of them count: nothing waits for the number before
+// that.
 __device__ __forceinline__ std::int32_t live_count(const std::int32_t* live) {
   return live == nullptr ? 0x7FFFFFFF : *live;
 }

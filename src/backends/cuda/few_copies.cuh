@@ -11,8 +11,8 @@ namespace conclave::cuda {
 
 using FewColumns = UnitColumns<kTile / 2>;
 
-// What warps have in turn: `split` tiles of a list from tile `first` on, then those of the next list, `end` in all. Kept in
-// shared memory, where it takes no registers from the product.
+// What warps have in turn: `split` tiles of a list from tile `first` on, then those of the next list, `end` in all.
+// Kept in shared memory, where it takes no registers from the product.
 struct TileRun {
   int list[2];
   int expert[2];
@@ -33,9 +33,9 @@ struct TileRun {
   }
 };
 
-// The columns of a tile in memory, as a lane copies them: four lanes two columns, neighbouring words of 16 bytes at once.
-// A block of an odd number of words begins or ends in the middle of 32 bytes. It lies in shared memory as it does in
-// memory, 16 bytes from the start of its place or none: a copy that turned the halves of 32 bytes round would fetch
+// The columns of a tile in memory, as a lane copies them: four lanes two columns, neighbouring words of 16 bytes at
+// once. A block of an odd number of words begins or ends in the middle of 32 bytes. It lies in shared memory as it does
+// in memory, 16 bytes from the start of its place or none: a copy that turned the halves of 32 bytes round would fetch
 // them twice.
 template <DType type>
 struct TileSource {
@@ -75,8 +75,8 @@ struct TileSource {
   }
 };
 
-// Four lanes copy two columns here, too. Every other place begins in the middle of 32 bytes: where a column does not begin
-// alike, its words go one further round, the last before the first.
+// Four lanes copy two columns here, too. Every other place begins in the middle of 32 bytes: where a column does not
+// begin alike, its words go one further round, the last before the first.
 template <>
 struct TileSource<DType::q6_k> {
   const std::byte* column[2];

@@ -75,9 +75,9 @@ constexpr int few_tiles(std::int64_t chunks) {
 static_assert(few_tiles(1) == 8 && few_tiles(3) == 2 && few_tiles(8) == 1 && few_tiles(56) == 1);
 
 // In shared memory, of a warp: tiles as they are fetched, some of them ahead of the one in work, and, where tiles are
-// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8 with their sums behind them,
-// and their scales.
-// Strides keep accesses in different banks, and places of q4_k and q5_k whole pieces of 32 bytes.
+// shared, what it adds to the outputs, for this step and the next. Of a block: rows as int8 with their sums behind
+// them, and their scales. Strides keep accesses in different banks, and places of q4_k and q5_k whole pieces of 32
+// bytes.
 constexpr int column_stride(DType type) {
   return type == DType::q4_k ? 160 : type == DType::q5_k ? 224 : 208;
 }
@@ -107,8 +107,8 @@ static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFe
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
               "two blocks on a multiprocessor");
 
-// Which column of a tile lies in place i: even ones before odd ones, in each of the tile's halves. Of neighbouring columns
-// one may begin 16 bytes further in its place than the other; four places that are read at once are alike.
+// Which column of a tile lies in place i: even ones before odd ones, in each of the tile's halves. Of neighbouring
+// columns one may begin 16 bytes further in its place than the other; four places that are read at once are alike.
 constexpr int tile_column(int place) {
   return place / 8 * 8 + place % 4 * 2 + place / 4 % 2;
 }

@@ -59,8 +59,8 @@ __device__ __forceinline__ void add_products(const std::byte* xs, const std::byt
   }
 }
 
-// Folds each of `held` values as fold_lanes (plain_dot.cuh) does. Lanes that would both go on with the same sums share them instead: a
-// lane is left with values lane * held / 32 and on.
+// Folds each of `held` values as fold_lanes (plain_dot.cuh) does. Lanes that would both go on with the same sums share
+// them instead: a lane is left with values lane * held / 32 and on.
 template <int held, int half = kWarp / 2>
 __device__ __forceinline__ void fold_many(float* values, int lane) {
   if constexpr (held > 1) {

@@ -1,8 +1,8 @@
 // Rows of f32 times a matrix of plain weights, in the canonical order (product_plan.h): a router's product.
 //
 // A lane has one of an output's 32 chains. A block takes a tile of outputs, whose rows and columns come through shared
-// memory some values at a time; a warp has a part of the tile in registers. Weights are fetched before the kernel waits for
-// what came before it.
+// memory some values at a time; a warp has a part of the tile in registers. Weights are fetched before the kernel waits
+// for what came before it.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// Norm, rotation and cache write of heads in one pass: rms_norm of q's heads and of k's, where the model has them, rope of
-// both, and kv_write, with the bits of those ops one after another. A warp has a head at a time, a lane eight neighbouring
-// elements of it; the warps of a block have heads of one token, which share the sines and cosines of its position.
+// Norm, rotation and cache write of heads in one pass: rms_norm of q's heads and of k's, where the model has them, rope
+// of both, and kv_write, with the bits of those ops one after another. A warp has a head at a time, a lane eight
+// neighbouring elements of it; the warps of a block have heads of one token, which share the sines and cosines of its
+// position.
 #pragma once
 
 #include "backends/cuda/kv_write_plan.h"

@@ -1,6 +1,6 @@
 // kv_write: a block takes one token and first looks whether a later token names the same place: then that one's value
-// stands and this one's is never written. Where there are many tokens a kernel before it does the looking, for some of them
-// at a time.
+// stands and this one's is never written. Where there are many tokens a kernel before it does the looking, for some of
+// them at a time.
 #pragma once
 
 #include "backends/cuda/kv_view_plan.h"

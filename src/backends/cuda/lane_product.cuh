@@ -6,8 +6,8 @@
 //   q4_k q5_k   8 groups of 32: lane t of four has weights 8 t .. 8 t + 7
 //   q6_k        16 groups of 16: weights 4 t .. 4 t + 3
 //
-// Places of columns are column_stride() apart. In each is the stored block, or ql, qh and scales of its planes, with the
-// words around the factors behind all columns.
+// Places of columns are column_stride() apart. In each is the stored block, or ql, qh and scales of its planes, with
+// the words around the factors behind all columns.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -38,7 +38,8 @@ __device__ __forceinline__ unsigned small_halves(unsigned bits) {
   return *reinterpret_cast<const unsigned*>(&less);
 }
 
-// The scales of groups 0 to 3 and 4 to 7, a byte each, from the 16 bytes before a block's levels (src/quant/k_scales.h).
+// The scales of groups 0 to 3 and 4 to 7, a byte each, from the 16 bytes before a block's levels
+// (src/quant/k_scales.h).
 __device__ __forceinline__ void group_scales(const uint4& head, unsigned (&scales)[2]) {
   scales[0] = head.y & 0x3F3F3F3FU;
   scales[1] = (head.w & 0x0F0F0F0FU) | (head.y >> 2 & 0x30303030U);
@@ -86,8 +87,8 @@ __device__ __forceinline__ int scale_q6_k(const uint4& scales, int group) {
                   : signed_byte<3>(word);
 }
 
-// How many bytes further round the words of a column lie in place `of` of a tile: 16 where halves of 32 bytes would change
-// places, else none.
+// How many bytes further round the words of a column lie in place `of` of a tile: 16 where halves of 32 bytes would
+// change places, else none.
 __device__ __forceinline__ unsigned turned_q6_k(const std::byte* column, unsigned of) {
   static_assert(column_stride(DType::q6_k) % 32 == 16);
   return (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(column)) ^ 16 * of) & 16;

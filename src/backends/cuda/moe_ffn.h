@@ -1,4 +1,5 @@
-// moe_ffn and the combine at its end, which may also leave the normed rows as int8 for the product that comes next. Host code.
+// moe_ffn and the combine at its end, which may also leave the normed rows as int8 for the product that comes next.
+// Host code.
 #pragma once
 
 #include <memory>

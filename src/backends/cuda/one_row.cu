@@ -35,8 +35,8 @@ struct LaneRow {
   }
 };
 
-// What a superblock adds to the output, in the first of its four lanes, and what it takes away, in the second: lanes that
-// share it sum up one of the two each.
+// What a superblock adds to the output, in the first of its four lanes, and what it takes away, in the second: lanes
+// that share it sum up one of the two each.
 template <DType type>
 __device__ __forceinline__ float superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
                                                     const LaneRow<type>& row, int t) {

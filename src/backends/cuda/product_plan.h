@@ -1,7 +1,7 @@
 // The one matrix product as this backend computes it, with the bits of the CPU backend.
 //
-// Weights of a block format are multiplied in integers. A row of activations is int8 with one f32 scale per chunk of 256
-// values, and one output is, chunk by chunk in ascending order, every operation rounded once in f32, sums in exact
+// Weights of a block format are multiplied in integers. A row of activations is int8 with one f32 scale per chunk of
+// 256 values, and one output is, chunk by chunk in ascending order, every operation rounded once in f32, sums in exact
 // integers:
 //
 //   scale[c] = max |x| / 127,  q = x * (1 / scale[c]) rounded to nearest even                     over chunk c
@@ -10,9 +10,10 @@
 //   blocks of 32, each b    y = y + (scale d_b) * float(sum_i (level_i - offset) q_i)
 //   q4_1 q5_1, then         y = y + (scale m_b) * float(sum_i q_i)
 //
-// Integers do not care for order, so a kernel may cut a chunk as it likes: one row or thousands, dp4a or tensor cores, the
-// bits are the same. Plain weights (f32, f16, bf16) are 32 chains of fused multiply-adds over k mod 32, folded in halves.
-// Rows that have no int8 form (a NaN, an infinity, a chunk below 2^-100) are multiplied in f64 with decoded weights.
+// Integers do not care for order, so a kernel may cut a chunk as it likes: one row or thousands, dp4a or tensor cores,
+// the bits are the same. Plain weights (f32, f16, bf16) are 32 chains of fused multiply-adds over k mod 32, folded in
+// halves. Rows that have no int8 form (a NaN, an infinity, a chunk below 2^-100) are multiplied in f64 with decoded
+// weights.
 #pragma once
 
 #include "backends/cuda/row_table.h"

@@ -69,8 +69,8 @@ Quantised quantised(const View& w, const View& up, const View& x, const View& ou
   return units && by_block ? Quantised::by_block : Quantised::before;
 }
 
-// Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows elsewhere.
-// Of whole matrices, one row at a time or all of them together.
+// Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows
+// elsewhere. Of whole matrices, one row at a time or all of them together.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say

@@ -1,5 +1,5 @@
-// A quarter of a superblock of one column, in the registers of one lane: 64 weights, and what their products with rows of
-// int8 come to. Which quarter is what the format keeps together; sums of integers have no order.
+// A quarter of a superblock of one column, in the registers of one lane: 64 weights, and what their products with rows
+// of int8 come to. Which quarter is what the format keeps together; sums of integers have no order.
 //
 //   q4_k q5_k   quarter t: groups 2 t and 2 t + 1
 //   q6_k        quarter t: 16 neighbouring elements of each group of 32 in half t / 2; scales are of 16 elements

@@ -120,8 +120,8 @@ TEST_F(CudaTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
   }
 }
 
-// Attention over two sequences of a cache with scattered pages: a long run of one, then tokens of both in turns. A value of
-// the longer one is NaN: tokens before it must not notice.
+// Attention over two sequences of a cache with scattered pages: a long run of one, then tokens of both in turns. A
+// value of the longer one is NaN: tokens before it must not notice.
 Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int64_t n_kv_heads) {
   constexpr std::int64_t kPage = 16;
   constexpr std::int64_t kPages = 90;  // of a sequence

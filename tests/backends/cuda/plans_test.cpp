@@ -11,8 +11,8 @@
 namespace conclave::cuda {
 namespace {
 
-// The most tiles of `tile` rows that any cut of n_rows over lists needs: it puts `from` rows, or one past whole tiles, into as
-// many lists as it can.
+// The most tiles of `tile` rows that any cut of n_rows over lists needs: it puts `from` rows, or one past whole tiles,
+// into as many lists as it can.
 std::int64_t worst_cut(std::int64_t n_rows, std::int64_t n_lists, std::int64_t from, std::int64_t tile) {
   std::int64_t worst = 0;
   for (std::int64_t first = 0; first <= n_rows; ++first) {
