@@ -42,12 +42,7 @@ MetalOp make_metal_op(const KvWrite& op, const Target&) {
   args.k_pool = launch.out(KvWriteArgs::kKPool, op.kv.k);
   args.v_pool = launch.out(KvWriteArgs::kVPool, op.kv.v);
   args.pages = launch.in(KvWriteArgs::kPages, op.kv.pages);
-  MetalOp made;
-  if (op.k.dim(0) > 0) {
-    made.steps.push_back(
-        launch.over({groups_of(op.k.dim(0))}, row_threads(op.k.dim(1) * op.k.dim(2) / 2), kReduceBytes));
-  }
-  return made;
+  return op_of(launch.over({groups_of(op.k.dim(0))}, row_threads(op.k.dim(1) * op.k.dim(2) / 2), kReduceBytes));
 }
 
 MetalOp make_metal_op(const Attention& op, const Target& target) {

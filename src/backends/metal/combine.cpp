@@ -21,9 +21,7 @@ Launch<CombineArgs> combine_launch(const CombineInput& from) {
 }
 
 MetalOp combine_op(Launch<CombineArgs>& launch, const Tensor& out) {
-  MetalOp made;
-  if (out.dim(0) > 0) made.steps.push_back(launch.over({groups_of(out.dim(0))}, row_threads(out.dim(1)), 32 * 4));
-  return made;
+  return op_of(launch.over({groups_of(out.dim(0))}, row_threads(out.dim(1)), kReduceBytes));
 }
 
 }  // namespace

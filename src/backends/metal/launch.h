@@ -54,6 +54,19 @@ inline std::uint32_t row_threads(std::int64_t d) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ceil_div(d, 4 * kSimdWidth), 1, 8) * kSimdWidth);
 }
 
+// The threads of one threadgroup that does a whole op: a simdgroup for each of `lists`, up to all that fit.
+inline std::uint32_t list_threads(std::int64_t lists) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(lists, 1, 32) * kSimdWidth);
+}
+
+// An op of one dispatch, or of none where its grid is empty.
+inline MetalOp op_of(Dispatch dispatch) {
+  MetalOp op;
+  const Grid& groups = dispatch.groups;
+  if (groups.x != 0 && groups.y != 0 && groups.z != 0) op.steps.push_back(std::move(dispatch));
+  return op;
+}
+
 template <class Args>
 class Launch {
  public:

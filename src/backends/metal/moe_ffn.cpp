@@ -64,70 +64,53 @@ class FfnPlan {
   }
 
  private:
-  void set_group_args(GroupArgs& args) const {
+  // Where the lists of a grouping go.
+  struct GroupSlots {
+    int counts, tiles, grids, row_pair, pair_row;
+  };
+  template <class Args>
+  Dispatch group(Launch<Args>& launch, GroupArgs& args, const GroupSlots& slots, std::int64_t simds) const {
+    args.counts = launch.out(slots.counts, at_.counts);
+    args.tiles = launch.out(slots.tiles, at_.tiles);
+    args.finished = launch.out(slots.tiles, at_.finished);
+    args.grids = launch.out(slots.grids, at_.grids);
+    args.row_pair = launch.out(slots.row_pair, op_.groups.row_pair);
+    args.pair_row = launch.out(slots.pair_row, op_.groups.pair_row);
     args.n_experts = narrow(n_experts_);
     args.tile_rows = static_cast<int>(gate_up_.tile_rows);
     args.max_tiles = narrow(max_tiles_);
     args.gate_groups = narrow(ceil_div(d_ff_, gate_up_.columns));
     args.down_groups = narrow(ceil_div(d_model_, down_.columns));
-  }
-
-  template <class AnyLaunch>
-  void bind_route(AnyLaunch& launch, RouteArgs& args) {
-    args.logits = launch.in(RouteArgs::kLogits, op_.logits);
-    args.bias = launch.in(RouteArgs::kBias, op_.bias);
-    args.expert_scale = launch.in(RouteArgs::kScale, op_.expert_scale);
-    args.live = launch.in(RouteArgs::kLive, op_.live);
-    args.experts = launch.out(RouteArgs::kExperts, op_.routing.experts);
-    args.weights = launch.out(RouteArgs::kWeights, op_.routing.weights);
-    args.no_finite = launch.out(RouteArgs::kNoFinite, op_.routing.no_finite);
-    if (op_.rule.n_groups > 1) {
-      args.groups_in = launch.out(RouteArgs::kGroupsIn, scratch_part(scratch_, n_tokens_ * op_.rule.n_groups, 4));
-    }
-    set_route_args(args, op_.rule, op_.bias.defined());
-  }
-
-  std::uint32_t list_threads() const {
-    const std::int64_t simds = std::max(n_experts_, n_tokens_ <= kRoutedTogether ? n_tokens_ : 1);
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(simds, 1, 32) * kSimdWidth);
+    Dispatch made = launch.over({}, list_threads(simds), kReduceBytes);
+    made.bytes = routing_bytes();
+    return made;
   }
 
   void add_routing(MetalOp& made) {
     if (n_tokens_ <= kRoutedTogether) {
       Launch<RouteGroupArgs> launch("moe_route_group");
-      bind_route(launch, launch.args.route);
+      bind_route(launch, launch.args.route, sequence_.route, scratch_);
       GroupArgs& args = launch.args.group;
       args.experts = launch.args.route.experts;
       args.live = launch.args.route.live;
-      args.counts = launch.out(RouteGroupArgs::kScratch, at_.counts);
-      args.tiles = launch.out(RouteGroupArgs::kScratch, at_.tiles);
-      args.finished = launch.out(RouteGroupArgs::kScratch, at_.finished);
-      args.grids = launch.out(RouteGroupArgs::kScratch, at_.grids);
-      args.row_pair = launch.out(RouteGroupArgs::kRowPair, op_.groups.row_pair);
-      args.pair_row = launch.out(RouteGroupArgs::kPairRow, op_.groups.pair_row);
-      set_group_args(args);
-      Dispatch dispatch = launch.over({}, list_threads(), 32 * 4);
-      dispatch.bytes = tensor_bytes(op_.logits) + routing_bytes();
-      made.steps.push_back(std::move(dispatch));
+      constexpr int kScratch = RouteGroupArgs::kScratch;
+      Dispatch both =
+          group(launch, args, {kScratch, kScratch, kScratch, RouteGroupArgs::kRowPair, RouteGroupArgs::kPairRow},
+                std::max(n_experts_, n_tokens_));
+      both.bytes += tensor_bytes(op_.logits);
+      made.steps.push_back(std::move(both));
       return;
     }
     MetalOp route = make_metal_op(sequence_.route, target_);
     std::get<Dispatch>(route.steps.front()).bytes = tensor_bytes(op_.logits) + 8.0 * static_cast<double>(n_pairs_);
     append(made, std::move(route), scratch_);
     Launch<GroupArgs> launch("moe_group");
-    GroupArgs& args = launch.args;
-    args.experts = launch.in(GroupArgs::kExperts, op_.routing.experts);
-    args.live = launch.in(GroupArgs::kLive, op_.live);
-    args.counts = launch.out(GroupArgs::kCounts, at_.counts);
-    args.tiles = launch.out(GroupArgs::kTiles, at_.tiles);
-    args.finished = launch.out(GroupArgs::kTiles, at_.finished);
-    args.grids = launch.out(GroupArgs::kGrids, at_.grids);
-    args.row_pair = launch.out(GroupArgs::kRowPair, op_.groups.row_pair);
-    args.pair_row = launch.out(GroupArgs::kPairRow, op_.groups.pair_row);
-    set_group_args(args);
-    Dispatch dispatch = launch.over({}, list_threads(), 32 * 4);
-    dispatch.bytes = routing_bytes();
-    made.steps.push_back(std::move(dispatch));
+    launch.args.experts = launch.in(GroupArgs::kExperts, op_.routing.experts);
+    launch.args.live = launch.in(GroupArgs::kLive, op_.live);
+    made.steps.push_back(
+        group(launch, launch.args,
+              {GroupArgs::kCounts, GroupArgs::kTiles, GroupArgs::kGrids, GroupArgs::kRowPair, GroupArgs::kPairRow},
+              n_experts_));
   }
 
   // The table of packed rows that both products have.
@@ -227,7 +210,7 @@ class FfnPlan {
     args.norm_weight = combine.in(CombineArgs::kNormWeight, op_.next.weight);
     args.normed = combine.out(CombineArgs::kNormed, op_.next.out);
     args.eps = op_.next.eps;
-    Dispatch last = combine.over({groups_of(n_tokens_)}, row_threads(d_model_), 32 * 4);
+    Dispatch last = combine.over({groups_of(n_tokens_)}, row_threads(d_model_), kReduceBytes);
     last.bytes = finish_bytes() - 4.0 * static_cast<double>(n_pairs_) * static_cast<double>(d_model_);
     made.steps.push_back(std::move(last));
   }

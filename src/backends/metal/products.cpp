@@ -20,17 +20,6 @@ Dispatch dense_product(const ProductTensors& t, const Target& target) {
   return made;
 }
 
-bool is_empty(const Grid& grid) {
-  return grid.x == 0 || grid.y == 0 || grid.z == 0;
-}
-
-MetalOp dense_op(const ProductTensors& t, const Target& target) {
-  MetalOp made;
-  Dispatch dispatch = dense_product(t, target);
-  if (!is_empty(dispatch.groups)) made.steps.push_back(std::move(dispatch));
-  return made;
-}
-
 // A table of the rows that lists name, and where it lies.
 struct TableParts {
   ScratchPart owner;
@@ -109,8 +98,7 @@ MetalOp listed_op(Launch<TableArgs>& table, const TableShape& shape, const Produ
   args.tile_rows = static_cast<int>(plan.tile_rows);
   args.max_tiles = narrow(tiles);
   args.columns_of_group = static_cast<int>(plan.columns);
-  const std::int64_t simds = std::clamp<std::int64_t>(shape.n_lists, 1, 32);
-  made.steps.push_back(table.over({}, static_cast<std::uint32_t>(simds * kSimdWidth), 32 * 4));
+  made.steps.push_back(table.over({}, list_threads(shape.n_lists), kReduceBytes));
 
   Launch<ProductArgs> launch = product_launch(plan, t);
   launch.args.table.form = kTiledRows;
@@ -164,7 +152,7 @@ void append(MetalOp& to, MetalOp op, ScratchLayout& scratch) {
 
 MetalOp make_metal_op(const Matmul& op, const Target& target) {
   if (op.order == Order::any) {
-    return dense_op({.x = op.x, .w = op.w, .bias = op.bias, .live = op.live, .out = op.out}, target);
+    return op_of(dense_product({.x = op.x, .w = op.w, .bias = op.bias, .live = op.live, .out = op.out}, target));
   }
   Launch<CanonicalArgs> launch("matmul_canonical");
   CanonicalArgs& args = launch.args;
@@ -173,13 +161,11 @@ MetalOp make_metal_op(const Matmul& op, const Target& target) {
   args.bias = launch.in(CanonicalArgs::kBias, op.bias);
   args.live = launch.in(CanonicalArgs::kLive, op.live);
   args.out = launch.out(CanonicalArgs::kOut, op.out);
-  MetalOp made;
   Dispatch dispatch =
       launch.over({groups_of(ceil_div(op.w.dim(0), kFewSimds)), groups_of(ceil_div(op.x.dim(0), kFewRows))},
                   kFewSimds * kSimdWidth);
   dispatch.bytes = weight_bytes(op.w, 1) + tensor_bytes(op.x) + tensor_bytes(op.out);
-  if (!is_empty(dispatch.groups)) made.steps.push_back(std::move(dispatch));
-  return made;
+  return op_of(std::move(dispatch));
 }
 
 MetalOp make_metal_op(const MoeMatmul& op, const Target& target) {
@@ -218,10 +204,11 @@ MetalOp make_metal_op(const MoeSharedExpert& op, const Target& target) {
   ScratchLayout scratch;
   MetalOp made;
   append(made,
-         dense_op({.x = op.x, .w = op.gate, .up = op.up, .live = op.live, .act = op.act, .out = op.hidden}, target),
+         op_of(dense_product({.x = op.x, .w = op.gate, .up = op.up, .live = op.live, .act = op.act, .out = op.hidden},
+                             target)),
          scratch);
   if (!op.gate_inp.defined()) {
-    append(made, dense_op({.x = op.hidden, .w = op.down, .live = op.live, .out = op.out}, target), scratch);
+    append(made, op_of(dense_product({.x = op.hidden, .w = op.down, .live = op.live, .out = op.out}, target)), scratch);
     return made;
   }
   // The product's own output, in f32: scratch.
@@ -248,7 +235,7 @@ MetalOp make_metal_op(const MoeSharedExpert& op, const Target& target) {
   share.args.y = y_view(share.in(ShareArgs::kY, y));
   share.args.live = share.in(ShareArgs::kLive, op.live);
   share.args.out = share.out(ShareArgs::kOut, op.out);
-  made.steps.push_back(share.over({groups_of(n_tokens)}, row_threads(d_model), 32 * 4));
+  made.steps.push_back(share.over({groups_of(n_tokens)}, row_threads(d_model), kReduceBytes));
   made.scratch_bytes = scratch.bytes();
   return made;
 }

@@ -39,11 +39,6 @@ void copy_padded(const Tensor& from, const Tensor& to, std::int64_t padding) {
   for (std::int64_t i = from.dim(0); i < to.dim(0); ++i) std::memcpy(target + i * 4, &value, sizeof value);
 }
 
-// The grid of an op that one threadgroup does, with a simdgroup for each of `lists` up to all that fit.
-std::uint32_t list_threads(std::int64_t lists) {
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(lists, 1, 32) * kSimdWidth);
-}
-
 MetalOp group_op(Launch<GroupArgs>& launch, const Tensor& experts, const Tensor& live, std::int64_t n_experts) {
   ScratchLayout scratch;
   launch.args.experts = launch.in(GroupArgs::kExperts, experts);
@@ -69,24 +64,6 @@ void set_route_args(RouteArgs& args, const RoutingRule& rule, bool has_bias) {
   args.by_logit = ranks_by_logit(rule, has_bias) ? 1 : 0;
 }
 
-namespace {
-
-// What moe_route and moe_route_to_host read, and what they need on the way.
-template <class Route>
-void bind_inputs(Launch<RouteArgs>& launch, const Route& op, ScratchLayout& scratch) {
-  RouteArgs& args = launch.args;
-  args.logits = launch.in(RouteArgs::kLogits, op.logits);
-  args.bias = launch.in(RouteArgs::kBias, op.bias);
-  args.expert_scale = launch.in(RouteArgs::kScale, op.expert_scale);
-  args.live = launch.in(RouteArgs::kLive, op.live);
-  if (op.rule.n_groups > 1) {
-    args.groups_in = launch.out(RouteArgs::kGroupsIn, scratch_part(scratch, op.logits.dim(0) * op.rule.n_groups, 4));
-  }
-  set_route_args(args, op.rule, op.bias.defined());
-}
-
-}  // namespace
-
 MetalOp make_metal_op(const MoeRoute& op, const Target&) {
   const std::int64_t n_tokens = op.logits.dim(0);
   narrow(op.logits.dim(1));
@@ -94,11 +71,7 @@ MetalOp make_metal_op(const MoeRoute& op, const Target&) {
   if (n_tokens == 0) return made;
   ScratchLayout scratch;
   Launch<RouteArgs> launch("moe_route");
-  RouteArgs& args = launch.args;
-  bind_inputs(launch, op, scratch);
-  args.experts = launch.out(RouteArgs::kExperts, op.out.experts);
-  args.weights = launch.out(RouteArgs::kWeights, op.out.weights);
-  args.no_finite = launch.out(RouteArgs::kNoFinite, op.out.no_finite);
+  bind_route(launch, launch.args, op, scratch);
   made.steps.push_back(launch.over({groups_of(ceil_div(n_tokens, kRouteThreads / kSimdWidth))}, kRouteThreads));
   made.scratch_bytes = scratch.bytes();
   return made;
@@ -121,7 +94,7 @@ MetalOp make_metal_op(const MoeRouteToHost& op, const Target&) {
   };
   Launch<RouteArgs> launch("moe_route");
   RouteArgs& args = launch.args;
-  bind_inputs(launch, op, scratch);
+  bind_route_inputs(launch, launch.args, op, scratch);
   args.experts = dense_view(launch.out(RouteArgs::kExperts, experts), kI32);
   args.weights = dense_view(launch.out(RouteArgs::kWeights, weights), kF32);
   made.steps.push_back(launch.over({groups_of(ceil_div(n_tokens, kRouteThreads / kSimdWidth))}, kRouteThreads));

@@ -4,16 +4,6 @@
 #include "backends/metal/launch.h"
 
 namespace conclave::metal {
-namespace {
-
-MetalOp one(Dispatch dispatch) {
-  MetalOp op;
-  if (dispatch.groups.x != 0) op.steps.push_back(std::move(dispatch));
-  return op;
-}
-
-}  // namespace
-
 MetalOp make_metal_op(const Add& op, const Target&) {
   Launch<AddArgs> launch("add_rows");
   AddArgs& args = launch.args;
@@ -22,7 +12,7 @@ MetalOp make_metal_op(const Add& op, const Target&) {
   args.out = launch.out(AddArgs::kOut, op.out);
   args.a = args.in_place == 1 ? args.out : launch.in(AddArgs::kA, op.a);
   args.b = args.in_place == 2 ? args.out : launch.in(AddArgs::kB, op.b);
-  return one(launch.over({groups_of(op.out.dim(0))}, row_threads(op.out.inner())));
+  return op_of(launch.over({groups_of(op.out.dim(0))}, row_threads(op.out.inner())));
 }
 
 MetalOp make_metal_op(const SiluMul& op, const Target&) {
@@ -34,7 +24,7 @@ MetalOp make_metal_op(const SiluMul& op, const Target&) {
   args.out = launch.out(SiluMulArgs::kOut, op.out);
   args.gate = args.in_place == 1 ? args.out : launch.in(SiluMulArgs::kGate, halves.gate);
   args.up = args.in_place == 2 ? args.out : launch.in(SiluMulArgs::kUp, halves.up);
-  return one(launch.over({groups_of(row_count(op.out))}, row_threads(op.out.inner())));
+  return op_of(launch.over({groups_of(row_count(op.out))}, row_threads(op.out.inner())));
 }
 
 MetalOp make_metal_op(const Embed& op, const Target&) {
@@ -43,7 +33,7 @@ MetalOp make_metal_op(const Embed& op, const Target&) {
   launch.args.table = launch.in(EmbedArgs::kTable, op.table);
   launch.args.live = launch.in(EmbedArgs::kLive, op.live);
   launch.args.out = launch.out(EmbedArgs::kOut, op.out);
-  return one(launch.over({groups_of(op.out.dim(0))}, row_threads(op.out.dim(1))));
+  return op_of(launch.over({groups_of(op.out.dim(0))}, row_threads(op.out.dim(1))));
 }
 
 MetalOp make_metal_op(const RmsNorm& op, const Target&) {
@@ -55,7 +45,7 @@ MetalOp make_metal_op(const RmsNorm& op, const Target&) {
   args.weight = launch.in(NormArgs::kWeight, op.weight);
   args.live = launch.in(NormArgs::kLive, op.live);
   args.eps = op.eps;
-  return one(launch.over({groups_of(row_count(op.x))}, row_threads(op.x.inner()), kReduceBytes));
+  return op_of(launch.over({groups_of(row_count(op.x))}, row_threads(op.x.inner()), kReduceBytes));
 }
 
 MetalOp make_metal_op(const Softmax& op, const Target&) {
@@ -66,7 +56,7 @@ MetalOp make_metal_op(const Softmax& op, const Target&) {
   args.x = args.in_place != 0 ? args.out : launch.in(SoftmaxArgs::kX, op.x);
   args.live = launch.in(SoftmaxArgs::kLive, op.live);
   args.scale = op.scale;
-  return one(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
+  return op_of(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
 }
 
 MetalOp make_metal_op(const Argmax& op, const Target&) {
@@ -75,7 +65,7 @@ MetalOp make_metal_op(const Argmax& op, const Target&) {
   launch.args.x = launch.in(ArgmaxArgs::kX, op.x);
   launch.args.live = launch.in(ArgmaxArgs::kLive, op.live);
   launch.args.ids = launch.out(ArgmaxArgs::kIds, op.ids);
-  return one(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
+  return op_of(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
 }
 
 MetalOp make_metal_op(const Rope& op, const Target&) {
@@ -97,7 +87,7 @@ MetalOp make_metal_op(const Rope& op, const Target&) {
   args.n_rot = narrow(op.n_rot);
   args.interleaved = op.style == RopeStyle::interleaved ? 1 : 0;
   args.magnitude = op.magnitude;
-  MetalOp made = one(launch.over({groups_of(op.x.dim(0) * op.x.dim(1))}, row_threads(op.n_rot / 2)));
+  MetalOp made = op_of(launch.over({groups_of(op.x.dim(0) * op.x.dim(1))}, row_threads(op.n_rot / 2)));
   made.constants.resize(static_cast<std::size_t>(table.bytes));
   std::memcpy(made.constants.data(), frequencies.data(), made.constants.size());
   return made;
