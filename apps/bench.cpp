@@ -39,8 +39,8 @@ constexpr const char* kFooter =
     "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
     "products, each measured in the same run), and how often the reference would fit in. What is computed is checked\n"
     "first: a wrong result has no time, and exit code 1. CONCLAVE_CPU=NAME forces a row of the kernel table.\n"
-    "On a GPU it is the MoE layer, from router logits to the next norm, as part of a graph; --model, --tokens, --skew\n"
-    "and --stages choose.\n\n"
+    "On a GPU it is the MoE layer, from router logits to the next norm, as part of a graph; --model,\n"
+    "--tokens, --skew, --phase and --stages choose.\n\n"
     "Examples:\n"
     "  conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8\n"
     "  conclave bench --kernels --op moe_ffn --model mixtral-8x7b --tokens 1,512\n"
@@ -54,6 +54,7 @@ struct BenchArguments {
   bench::ModelBenchOptions model;
   std::string model_path;
   bool stages = false;
+  std::string phase;
   bool plan = false;
 };
 
@@ -95,6 +96,7 @@ int run_gpu(const BenchArguments& arguments) {
   bench::GpuBenchOptions options{.json = arguments.options.json};
   options.models = bench::split_lists(arguments.options.rows.models);
   options.stages = arguments.stages;
+  options.phase = arguments.phase;
   if (const auto skews = bench::split_lists(arguments.options.rows.skews); !skews.empty()) options.skews = skews;
   if (const auto tokens = counted_tokens(arguments); !tokens.empty()) options.tokens = tokens;
   return bench::run_gpu_bench(dynamic_cast<CudaDevice&>(*device), options, program_output());
@@ -212,6 +214,11 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)"),
         command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
         command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
+        command
+            .add_option(
+                "--phase", arguments.phase,
+                "on a GPU: rows of generated tokens (decode) or of a prompt (prefill); without it decode up to 256")
+            ->check(CLI::IsMember({"decode", "prefill"})),
         command.add_flag("--stages", arguments.stages, "on a GPU: the ops that moe_ffn stands for, too"),
         command.add_flag("--plan", arguments.plan,
                          "with --device metal: what the MoE layer would launch, and its bytes; nothing is run"),

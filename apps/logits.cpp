@@ -36,7 +36,8 @@ int logits(const LogitsOptions& options) {
   NpyWriter out(options.output, static_cast<std::int64_t>(tokens.size()), model.facts().n_vocab);
   StepHooks hooks{.logits = [&](const LogitRow& row) { out.write(row.logits); }};
   if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
-  const StepInput input{.sequence = session.create(), .tokens = tokens, .logits = LogitRows::all};
+  const StepInput input{
+      .sequence = session.create(), .tokens = tokens, .logits = LogitRows::all, .kind = TokenKind::prompt};
   session.step({&input, 1}, hooks);
   out.finish();
   return 0;

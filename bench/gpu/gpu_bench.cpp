@@ -54,9 +54,10 @@ class GpuBench {
   int run() {
     measure_read();
     if (!options_.json) {
-      output_.print(fmt::format(
-          "{}: reads {:.2f} TB/s\n\n{:<15} {:<5} {:<5} {:<8} {:>6} {:>9} {:>9} {:>6} {:>6} {:>9}\n", gpu_.gpu(),
-          read_ / 1e12, "model", "gate", "down", "routing", "tokens", "us", "bound us", "%", "TB/s", "x vLLM"));
+      output_.print(
+          fmt::format("{}: reads {:.2f} TB/s\n\n{:<15} {:<5} {:<5} {:<8} {:>6} {:<7} {:>9} {:>9} {:>6} {:>6} {:>9}\n",
+                      gpu_.gpu(), read_ / 1e12, "model", "gate", "down", "routing", "tokens", "phase", "us", "bound us",
+                      "%", "TB/s", "x vLLM"));
     }
     int wrong = 0;
     for (const GpuShape& shape : gpu_shapes()) {
@@ -172,6 +173,7 @@ class GpuBench {
     const std::vector<float> weight = normal(s.d_model, 1);
     MoeFfn op{.x = values_on_gpu({n_tokens, s.d_model}, x),
               .rule = {.top_k = s.top_k, .renormalize = true},
+              .phase = phase_of(n_tokens),
               .routing = {.experts = on_gpu(DType::i32, {n_tokens, s.top_k}),
                           .weights = on_gpu(DType::f32, {n_tokens, s.top_k})},
               .groups = {.offsets = on_gpu(DType::i32, {s.n_experts + 1}),
@@ -205,7 +207,7 @@ class GpuBench {
     const double ops_done = static_cast<double>(n_pairs) * 6 * static_cast<double>(s.d_model * s.d_ff);
     const double bytes = distinct * expert_bytes;
     const double bound = 1e6 * std::max(bytes / read_, ops_done / kMatrixPeak);
-    report(s, skew, n_tokens, us, bound, bytes);
+    report(s, skew, op, us, bound, bytes);
     if (options_.stages) report_stages(ops);
     return true;
   }
@@ -239,7 +241,8 @@ class GpuBench {
                               time_of(combine)));
   }
 
-  void report(const GpuShape& s, Skew skew, std::int64_t n_tokens, double us, double bound, double bytes) {
+  void report(const GpuShape& s, Skew skew, const MoeFfn& op, double us, double bound, double bytes) {
+    const std::int64_t n_tokens = op.x.dim(0);
     const auto peer = kVllm.find(n_tokens);
     const bool has_peer = s.name == gpu_shapes()[0].name && peer != kVllm.end();
     if (options_.json) {
@@ -248,6 +251,7 @@ class GpuBench {
                                      {"down", dtype_info(s.down).name},
                                      {"routing", name(skew)},
                                      {"tokens", n_tokens},
+                                     {"phase", name(op.phase)},
                                      {"us", us},
                                      {"bound_us", bound},
                                      {"read_tb_per_second", read_ / 1e12},
@@ -255,13 +259,19 @@ class GpuBench {
       output_.print(line.dump() + "\n");
       return;
     }
-    output_.print(fmt::format("{:<15} {:<5} {:<5} {:<8} {:>6} {:>9.1f} {:>9.1f} {:>6.0f} {:>6.2f} {:>9}\n", s.name,
-                              dtype_info(s.gate_up).name, dtype_info(s.down).name, name(skew), n_tokens, us, bound,
-                              100 * bound / us, bytes / us / 1e6,
+    output_.print(fmt::format("{:<15} {:<5} {:<5} {:<8} {:>6} {:<7} {:>9.1f} {:>9.1f} {:>6.0f} {:>6.2f} {:>9}\n",
+                              s.name, dtype_info(s.gate_up).name, dtype_info(s.down).name, name(skew), n_tokens,
+                              name(op.phase), us, bound, 100 * bound / us, bytes / us / 1e6,
                               has_peer ? fmt::format("{:.2f}", peer->second / us) : "-"));
   }
 
-  // The first and the last token by the CPU backend: the same experts, and a residual within 1e-5 of its square.
+  Phase phase_of(std::int64_t n_tokens) const {
+    constexpr std::int64_t kMostGenerated = 256;
+    if (options_.phase.empty()) return n_tokens <= kMostGenerated ? Phase::decode : Phase::prefill;
+    return options_.phase == name(Phase::prefill) ? Phase::prefill : Phase::decode;
+  }
+
+  // The first and the last token by the CPU backend: the same experts, and nearly the same residual.
   std::string compare(const GpuShape& s, const MoeFfn& op, const Layer& on_host, const std::vector<float>& x,
                       const std::vector<float>& residual, const std::vector<float>& logits) {
     const std::int64_t n_tokens = op.x.dim(0);
@@ -306,7 +316,8 @@ class GpuBench {
         if (experts[static_cast<std::size_t>(k)] != load_i32(one.routing.experts, {0, k})) return "other experts";
       }
       host_.clear();
-      if (!(error <= 1e-5 * size)) return fmt::format("token {} is off by {:.2e} of its square", t, error / size);
+      if (!(error <= (op.phase == Phase::prefill ? 5e-4 : 1e-5) * size))
+        return fmt::format("token {} is off by {:.2e} of its square", t, error / size);
     }
     return {};
   }

@@ -3,7 +3,8 @@
 //
 // A row is one moe_ffn among several in a graph, each with weights of its own, so that they come from memory and not from
 // the cache; the time of a replay by the number of ops, the median of several. What it computes is compared with the CPU
-// backend first; a wrong result has no time. The bound is the bytes of the chosen experts at the speed at which this GPU
+// backend first (decode: to 1e-5 of its square; prefill, whose products are of bf16, to 5e-4 of the CPU's of int8); a wrong
+// result has no time. The bound is the bytes of the chosen experts at the speed at which this GPU
 // reads, measured in the same run, or the products at 798 TFLOP/s (a bf16 matrix product on an H200), whichever is longer.
 #pragma once
 
@@ -20,6 +21,7 @@ struct GpuBenchOptions {
   std::vector<std::int64_t> tokens = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192};
   std::vector<std::string> models;  // empty: Qwen3-30B-A3B alone
   std::vector<std::string> skews = {"uniform"};
+  std::string phase;    // "decode", "prefill"; empty: decode up to 256 tokens, prefill beyond
   bool stages = false;  // the ops that moe_ffn stands for, too, each by itself
   bool json = false;
 };

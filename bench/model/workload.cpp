@@ -49,7 +49,8 @@ double run_workload(Session& session, const Workload& work, const TokenLists& to
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::span<const std::int32_t> all(tokens[i]);
       inputs[i] = {.sequence = sequences[i],
-                   .tokens = all.subspan(static_cast<std::size_t>(step) * per_step, per_step)};
+                   .tokens = all.subspan(static_cast<std::size_t>(step) * per_step, per_step),
+                   .kind = work.kind == WorkKind::prefill ? TokenKind::prompt : TokenKind::generated};
     }
     if (hooks.between) hooks.between(seconds);
     if (hooks.starting) hooks.starting(step);

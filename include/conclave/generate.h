@@ -67,7 +67,8 @@ class Generator {
                       const GenerateHooks& hooks = {});
 
  private:
-  std::span<const float> feed(std::span<const std::int32_t> tokens, const GenerateHooks& hooks, bool& stopped);
+  std::span<const float> feed(std::span<const std::int32_t> tokens, TokenKind kind, const GenerateHooks& hooks,
+                              bool& stopped);
 
   Session& session_;
   SequenceId sequence_;

@@ -7,8 +7,8 @@
 // back forgets its last tokens. All memory is allocated when the session is made, or when a batch size comes up for the
 // first time: a step of a size that was there before allocates nothing.
 //
-// The same tokens give the same bits, alone or beside others, in one step or in many, in a fork or from the start, at
-// any number of threads.
+// The same tokens give the same bits, alone or beside others, in one step or in many (see TokenKind), in a fork or from
+// the start, at any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,20 @@ using SequenceId = std::int32_t;
 
 enum class LogitRows { none, last, all };
 
+// Which tokens an input has. A GPU may have one arithmetic for prompts and another for generated tokens; a token's bits
+// depend on which it is (within rounding), never on the step it came in.
+enum class TokenKind {
+  by_count,  // a single token was generated, more are a prompt
+  prompt,
+  generated,
+};
+
 // New tokens of one sequence.
 struct StepInput {
   SequenceId sequence = 0;
   std::span<const std::int32_t> tokens;  // at least one
   LogitRows logits = LogitRows::last;
+  TokenKind kind = TokenKind::by_count;
 };
 
 // What comes out for one token. The spans are the session's, good until the hook returns.

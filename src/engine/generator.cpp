@@ -45,7 +45,7 @@ Generator::~Generator() {
 
 // The logits of the last of `tokens`; none where a hook stopped before it. (Where it throws, the sequence may have more
 // tokens than cached_ knows of: the next prompt cuts them off.)
-std::span<const float> Generator::feed(std::span<const std::int32_t> tokens, const GenerateHooks& hooks,
+std::span<const float> Generator::feed(std::span<const std::int32_t> tokens, TokenKind kind, const GenerateHooks& hooks,
                                        bool& stopped) {
   std::span<const float> logits;
   StepHooks step{.logits = [&](const LogitRow& row) { logits = row.logits; }};
@@ -55,7 +55,7 @@ std::span<const float> Generator::feed(std::span<const std::int32_t> tokens, con
       return !stopped;
     };
   }
-  const StepInput input{.sequence = sequence_, .tokens = tokens};
+  const StepInput input{.sequence = sequence_, .tokens = tokens, .kind = kind};
   session_.step({&input, 1}, step);
   const auto length = static_cast<std::size_t>(session_.length(sequence_));
   cached_.insert(cached_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length - cached_.size()));
@@ -80,7 +80,8 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
   };
   bool stopped = false;
   const Stopwatch prompt_time;
-  std::span<const float> logits = feed(prompt.subspan(static_cast<std::size_t>(out.n_cached)), hooks, stopped);
+  std::span<const float> logits =
+      feed(prompt.subspan(static_cast<std::size_t>(out.n_cached)), TokenKind::prompt, hooks, stopped);
   out.prompt_seconds = prompt_time.seconds();
   out.n_computed = session_.length(sequence_) - out.n_cached;
   if (stopped) return stop(StopReason::hook);
@@ -97,7 +98,7 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
     if (hooks.token && !hooks.token(id)) return stop(StopReason::hook);
     if (static_cast<std::int64_t>(out.tokens.size()) == options.max_tokens) return stop(StopReason::length);
     if (session_.length(sequence_) == session_.context()) return stop(StopReason::context);
-    logits = feed({&id, 1}, {}, stopped);
+    logits = feed({&id, 1}, TokenKind::generated, {}, stopped);
     ++out.n_steps;
     out.step_seconds = step_time.seconds();
   }

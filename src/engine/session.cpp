@@ -24,6 +24,11 @@ struct WantedRow {
   bool logits;
 };
 
+Phase phase_of(const StepInput& input) {
+  if (input.kind == TokenKind::by_count) return input.tokens.size() > 1 ? Phase::prefill : Phase::decode;
+  return input.kind == TokenKind::prompt ? Phase::prefill : Phase::decode;
+}
+
 // Consecutive tokens of one input that are in the chunk.
 struct Piece {
   std::size_t input;
@@ -74,6 +79,7 @@ struct Session::Impl {
   StepPrograms programs;
 
   // Of the chunk that is being worked on; kept for the next one.
+  Phase phase = Phase::decode;
   std::vector<Piece> pieces;
   std::vector<WantedRow> wanted;
   std::vector<std::int32_t> out_rows;
@@ -112,14 +118,16 @@ std::int64_t Session::Impl::check(std::span<const StepInput> requests, const Ste
   return total;
 }
 
-// Takes tokens from where the cursor stands until the chunk is full or there are none left; gives their number.
+// Takes tokens from where the cursor stands until the chunk is full, the phase another, or there are none left; gives
+// their number.
 // `every_row`: all of them go through the last layer, whether or not their logits are wanted.
 std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool every_row, Piece& cursor) {
   inputs.clear();
   pieces.clear();
   wanted.clear();
   auto room = static_cast<std::size_t>(chunk());
-  while (room > 0 && cursor.input < requests.size()) {
+  phase = phase_of(requests[cursor.input]);
+  while (room > 0 && cursor.input < requests.size() && phase_of(requests[cursor.input]) == phase) {
     const StepInput& request = requests[cursor.input];
     cursor.count = std::min(room, request.tokens.size() - cursor.first);
     pieces.push_back(cursor);
@@ -147,7 +155,7 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
 }
 
 void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile) {
-  const StepPrograms::Step& step = programs.step(inputs.n_tokens());
+  const StepPrograms::Step& step = programs.step(inputs.n_tokens(), phase);
   std::size_t done = 0;
   const auto take_rows = [&](std::int64_t at_most) {
     const std::size_t count = std::min(wanted.size() - done, static_cast<std::size_t>(at_most));
@@ -172,7 +180,7 @@ void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHoo
     give_logits(rows, hooks);
     if (done == wanted.size()) break;
     rows = take_rows(plan.workspace.max_out);
-    programs.outputs().run(profile);
+    programs.outputs(phase).run(profile);
   }
 }
 

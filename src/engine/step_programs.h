@@ -1,6 +1,7 @@
 // StepPrograms: the model compiled for each size of step, when that size first comes up.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -20,16 +21,16 @@ class StepPrograms {
     std::unique_ptr<Executable> run;
   };
   // For steps of n_tokens: sizes are powers of two, and the largest one.
-  const Step& step(std::int64_t n_tokens);
-  // Other rows of whatever step ran last.
-  Executable& outputs();
+  const Step& step(std::int64_t n_tokens, Phase phase);
+  // Other rows of whatever step ran last, which was of that phase.
+  Executable& outputs(Phase phase);
 
  private:
   Device& device_;
   Transformer model_;
   StepSize largest_;
   std::vector<Step> steps_;
-  std::unique_ptr<Executable> outputs_;
+  std::array<std::unique_ptr<Executable>, 2> outputs_;  // of each phase
 };
 
 }  // namespace conclave

@@ -42,11 +42,11 @@ void rotate(Program& p, const ModelConfig& config, const Tensor& factors, const 
 }  // namespace
 
 void attend(Program& p, const ModelConfig& config, const AttentionWeights& w, const AttentionScratch& s,
-            const TokenBatch& batch, const KvView& kv) {
+            const TokenBatch& batch, Phase phase, const KvView& kv) {
   const std::int64_t d_head = config.attention.d_head;
-  p.matmul({.x = s.normed, .w = w.q, .bias = w.q_bias, .live = batch.live, .out = s.q});
-  p.matmul({.x = s.normed, .w = w.k, .bias = w.k_bias, .live = batch.live, .out = s.k});
-  p.matmul({.x = s.normed, .w = w.v, .bias = w.v_bias, .live = batch.live, .out = s.v});
+  p.matmul({.x = s.normed, .w = w.q, .bias = w.q_bias, .live = batch.live, .phase = phase, .out = s.q});
+  p.matmul({.x = s.normed, .w = w.k, .bias = w.k_bias, .live = batch.live, .phase = phase, .out = s.k});
+  p.matmul({.x = s.normed, .w = w.v, .bias = w.v_bias, .live = batch.live, .phase = phase, .out = s.v});
   norm_heads(p, config, w.q_norm, batch.live, s.q);
   norm_heads(p, config, w.k_norm, batch.live, s.k);
   rotate(p, config, w.rope_factors, batch, s.q);
@@ -64,11 +64,12 @@ void attend(Program& p, const ModelConfig& config, const AttentionWeights& w, co
                .positions = batch.positions,
                .live = batch.live,
                .scale = 1.0F / std::sqrt(static_cast<float>(d_head)),
+               .phase = phase,
                .out = as_heads(s.attended, d_head)});
 }
 
-void attention_output(Program& p, const AttentionWeights& w, const AttentionOutput& s) {
-  p.matmul({.x = s.attended, .w = w.out, .live = s.live, .out = s.projected});
+void attention_output(Program& p, const AttentionWeights& w, const AttentionOutput& s, Phase phase) {
+  p.matmul({.x = s.attended, .w = w.out, .live = s.live, .phase = phase, .out = s.projected});
   p.add({.a = s.x, .b = s.projected, .live = s.live, .out = s.x});
   p.rms_norm({.x = s.x, .weight = s.next.weight, .live = s.live, .eps = s.next.eps, .out = s.next.out});
 }

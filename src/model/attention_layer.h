@@ -33,7 +33,7 @@ struct AttentionScratch {
 };
 
 void attend(Program& p, const ModelConfig& config, const AttentionWeights& w, const AttentionScratch& s,
-            const TokenBatch& batch, const KvView& kv);
+            const TokenBatch& batch, Phase phase, const KvView& kv);
 
 // x += attended * out; then the norm of the new x. `projected` [n_tokens, d_model] is scratch.
 struct AttentionOutput {
@@ -43,6 +43,6 @@ struct AttentionOutput {
   Tensor x;          // f32 [n_tokens, d_model]
   NextNorm next;
 };
-void attention_output(Program& p, const AttentionWeights& w, const AttentionOutput& s);
+void attention_output(Program& p, const AttentionWeights& w, const AttentionOutput& s, Phase phase);
 
 }  // namespace conclave

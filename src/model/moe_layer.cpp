@@ -2,8 +2,8 @@
 
 namespace conclave {
 
-void moe_layer(Program& p, const ExpertConfig& config, const MoeWeights& w, const MoeScratch& s, const Tensor& x,
-               const NextNorm& next) {
+void moe_layer(Program& p, const ExpertConfig& config, const MoeWeights& w, const MoeScratch& s, Phase phase,
+               const Tensor& x, const NextNorm& next) {
   // Canonical order: equal inputs choose equal experts on every backend.
   p.matmul({.x = s.normed, .w = w.router, .live = s.live, .order = Order::canonical, .out = s.logits});
   p.moe_ffn({.x = s.normed,
@@ -11,6 +11,7 @@ void moe_layer(Program& p, const ExpertConfig& config, const MoeWeights& w, cons
              .live = s.live,
              .rule = config.rule,
              .act = config.act,
+             .phase = phase,
              .gate = w.gate,
              .up = w.up,
              .down = w.down,

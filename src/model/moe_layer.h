@@ -29,7 +29,7 @@ struct MoeScratch {
 };
 
 // x += the experts' answer to s.normed; then the norm of what comes next (a layer, or the head) of the new x.
-void moe_layer(Program& p, const ExpertConfig& config, const MoeWeights& w, const MoeScratch& s, const Tensor& x,
-               const NextNorm& next);
+void moe_layer(Program& p, const ExpertConfig& config, const MoeWeights& w, const MoeScratch& s, Phase phase,
+               const Tensor& x, const NextNorm& next);
 
 }  // namespace conclave

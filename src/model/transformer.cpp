@@ -18,10 +18,15 @@ void outputs(Program& p, const Transformer& model, const StepSize& size) {
                     .live = batch.n_out,
                     .projected = s.projected,
                     .x = s.x,
-                    .next = {.weight = last.ffn_norm, .eps = config.norm_eps, .out = s.ffn_in}});
-  moe_layer(p, config.experts, last.moe, model.workspace.moe(config.n_layers - 1, s.ffn_in, batch.n_out), s.x,
-            {.weight = model.weights.output_norm, .eps = config.norm_eps, .out = s.attn_in});
-  p.matmul({.x = s.attn_in, .w = model.weights.output, .live = batch.n_out, .out = model.workspace.logits(size.n_out)});
+                    .next = {.weight = last.ffn_norm, .eps = config.norm_eps, .out = s.ffn_in}},
+                   size.phase);
+  moe_layer(p, config.experts, last.moe, model.workspace.moe(config.n_layers - 1, s.ffn_in, batch.n_out), size.phase,
+            s.x, {.weight = model.weights.output_norm, .eps = config.norm_eps, .out = s.attn_in});
+  p.matmul({.x = s.attn_in,
+            .w = model.weights.output,
+            .live = batch.n_out,
+            .phase = size.phase,
+            .out = model.workspace.logits(size.n_out)});
 }
 
 }  // namespace
@@ -41,15 +46,16 @@ Program record_step(const Transformer& model, const StepSize& size) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     const LayerWeights& w = layers[i];
-    attend(p, config, w.attention, model.workspace.attention(size.n_tokens), batch, model.kv.layer(layer));
+    attend(p, config, w.attention, model.workspace.attention(size.n_tokens), batch, size.phase, model.kv.layer(layer));
     if (i + 1 == layers.size()) break;
     attention_output(p, w.attention,
                      {.attended = s.attended,
                       .live = batch.live,
                       .projected = s.projected,
                       .x = s.x,
-                      .next = norm_into(s.ffn_in, w.ffn_norm)});
-    moe_layer(p, config.experts, w.moe, model.workspace.moe(layer, s.ffn_in, batch.live), s.x,
+                      .next = norm_into(s.ffn_in, w.ffn_norm)},
+                     size.phase);
+    moe_layer(p, config.experts, w.moe, model.workspace.moe(layer, s.ffn_in, batch.live), size.phase, s.x,
               norm_into(s.attn_in, layers[i + 1].attn_norm));
   }
   outputs(p, model, size);

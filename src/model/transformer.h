@@ -26,6 +26,7 @@ struct Transformer {
 struct StepSize {
   std::int64_t n_tokens = 1;  // at most
   std::int64_t n_out = 1;     // at most
+  Phase phase = Phase::decode;
 };
 
 // From token ids to the logits of the first n_out rows that want them.

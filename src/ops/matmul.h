@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/members.h"
+#include "ops/phase.h"
 
 namespace conclave {
 
@@ -24,6 +25,7 @@ struct Matmul {
   Tensor bias;  // f32 | f16 | bf16 [n], optional
   Tensor live;  // i32 [1], optional
   Order order = Order::any;
+  Phase phase = Phase::decode;
   Tensor out;  // f32 | f16 | bf16 [m, n]
 
   template <class Self, class Visitor>
@@ -34,6 +36,7 @@ struct Matmul {
     v.tensor(weight, "bias", op.bias);
     v.tensor(in, "live", op.live);
     v.param("order", name(op.order));
+    v.param("phase", name(op.phase));
     v.tensor(Role::out, "out", op.out);
   }
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/members.h"
+#include "ops/phase.h"
 #include "ops/routing.h"
 
 namespace conclave {
@@ -15,7 +16,8 @@ struct MoeDown {
   Tensor x;        // f32 | f16 | bf16 [n_pairs, d_ff], packed rows
   Tensor down;     // any weight type [n_experts, d_model, d_ff]
   Tensor offsets;  // i32 [n_experts + 1], of moe_group
-  Tensor out;      // f32 | f16 | bf16 [n_pairs, d_model], packed rows
+  Phase phase = Phase::decode;
+  Tensor out;  // f32 | f16 | bf16 [n_pairs, d_model], packed rows
 
   template <class Self, class Visitor>
   static void members(Self& op, Visitor&& v) {
@@ -23,6 +25,7 @@ struct MoeDown {
     v.tensor(in, "x", op.x);
     v.tensor(weight, "down", op.down);
     v.tensor(in, "offsets", op.offsets);
+    v.param("phase", name(op.phase));
     v.tensor(Role::out, "out", op.out);
   }
 };

@@ -26,8 +26,9 @@ MoeFfnSequence sequence_of(const MoeFfn& op) {
                   .row_pair = op.groups.row_pair,
                   .top_k = op.rule.top_k,
                   .act = op.act,
+                  .phase = op.phase,
                   .out = op.hidden},
-      .down = {.x = op.hidden, .down = op.down, .offsets = op.groups.offsets, .out = op.expert_out},
+      .down = {.x = op.hidden, .down = op.down, .offsets = op.groups.offsets, .phase = op.phase, .out = op.expert_out},
       .shared = std::nullopt,
       .combine = MoeCombineResidual{.from = from, .residual = op.residual},
   };
@@ -39,6 +40,7 @@ MoeFfnSequence sequence_of(const MoeFfn& op) {
                                  .gate_inp = op.shared.gate_inp,
                                  .live = op.live,
                                  .act = op.act,
+                                 .phase = op.phase,
                                  .hidden = op.shared_hidden,
                                  .out = op.shared_out};
   }

@@ -37,6 +37,7 @@ struct MoeFfn {
   Tensor live;          // i32 [1], optional
   RoutingRule rule;
   Activation act = Activation::silu;
+  Phase phase = Phase::decode;
   Tensor gate;                 // any weight type [n_experts, d_ff, d_model]
   Tensor up;                   // any weight type [n_experts, d_ff, d_model]
   Tensor down;                 // any weight type [n_experts, d_model, d_ff]
@@ -62,6 +63,7 @@ struct MoeFfn {
     v.tensor(in, "live", op.live);
     visit_rule(v, op.rule);
     v.param("act", name(op.act));
+    v.param("phase", name(op.phase));
     v.tensor(weight, "gate", op.gate);
     v.tensor(weight, "up", op.up);
     v.tensor(weight, "down", op.down);

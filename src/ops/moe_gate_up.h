@@ -8,6 +8,7 @@
 
 #include "ops/activation.h"
 #include "ops/members.h"
+#include "ops/phase.h"
 #include "ops/routing.h"
 
 namespace conclave {
@@ -23,6 +24,7 @@ struct MoeGateUp {
   Tensor row_pair;  // i32 [n_tokens * top_k], of moe_group
   std::int64_t top_k = 1;
   Activation act = Activation::silu;
+  Phase phase = Phase::decode;
   Tensor out;  // f32 | f16 | bf16 [n_tokens * top_k, d_ff], packed rows
 
   template <class Self, class Visitor>
@@ -35,6 +37,7 @@ struct MoeGateUp {
     v.tensor(in, "row_pair", op.row_pair);
     v.param("top_k", op.top_k);
     v.param("act", name(op.act));
+    v.param("phase", name(op.phase));
     v.tensor(Role::out, "out", op.out);
   }
 };

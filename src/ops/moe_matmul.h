@@ -16,6 +16,7 @@
 
 #include "ops/members.h"
 #include "ops/moe_align_blocks.h"
+#include "ops/phase.h"
 #include "ops/routing.h"
 
 namespace conclave {
@@ -50,6 +51,7 @@ struct MoeMatmul {
   Tensor x;  // f32 | f16 | bf16 [n_tokens, 1 or top_k, k]
   Tensor w;  // any weight type [n_experts, n, k]
   std::variant<GroupedRows, ListedRows, BlockRows> rows;
+  Phase phase = Phase::decode;
   Tensor out;  // f32 | f16 | bf16 [n_tokens, top_k, n]
 
   template <class Self, class Visitor>
@@ -58,6 +60,7 @@ struct MoeMatmul {
     v.tensor(in, "x", op.x);
     v.tensor(weight, "w", op.w);
     std::visit([&](auto& form) { visit_rows(form, v); }, op.rows);
+    v.param("phase", name(op.phase));
     v.tensor(Role::out, "out", op.out);
   }
 

@@ -9,6 +9,7 @@
 
 #include "ops/activation.h"
 #include "ops/members.h"
+#include "ops/phase.h"
 
 namespace conclave {
 
@@ -23,6 +24,7 @@ struct MoeSharedExpert {
   Tensor gate_inp;  // f32 | f16 | bf16 [d_model], optional
   Tensor live;      // i32 [1], optional
   Activation act = Activation::silu;
+  Phase phase = Phase::decode;
   Tensor hidden;  // scratch, f32 | f16 | bf16 [n_tokens, d_shared]
   Tensor out;     // f32 | f16 | bf16 [n_tokens, d_model]
 
@@ -36,6 +38,7 @@ struct MoeSharedExpert {
     v.tensor(weight, "shared_gate_inp", op.gate_inp);
     v.tensor(in, "live", op.live);
     v.param("act", name(op.act));
+    v.param("phase", name(op.phase));
     v.tensor(scratch, "shared_hidden", op.hidden);
     v.tensor(Role::out, "out", op.out);
   }

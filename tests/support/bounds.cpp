@@ -50,20 +50,52 @@ struct ProductRow {
   Errors carried = {};     // what x is already off by; empty: nothing
 };
 
-// Error of sum over k of x[k] w[k] for weights of the type. Rounding x to a grid of 2 dx is an error uniform in +-dx,
+// The other operand: a row of weights.
+struct WeightRow {
+  DType type;
+  std::vector<float> w;
+  std::vector<double> off = {};  // by how much each may be rounded before the product; empty: not at all
+};
+
+// Weights of a block are scale * level - minimum. Where scale and minimum are rounded, and then the weight, it moves by
+// that share of |scale level| + |minimum| + |weight|, at most 2 (|weight| + |minimum|).
+WeightRow weight_row(const Tensor& w, std::int64_t n, Phase phase, const Arithmetic& a) {
+  WeightRow row{.type = w.dtype, .w = load_row(w, {n})};
+  if (phase == Phase::decode || a.prefill_weight == 0 || !is_block(w.dtype)) return row;
+  std::vector<float> minimums(row.w.size(), 0.0F);
+  if (w.dtype == DType::q4_k || w.dtype == DType::q5_k) {  // all levels 0: the minimums are left
+    constexpr std::size_t kHeader = 16;
+    const DTypeInfo& info = dtype_info(w.dtype);
+    const auto size = static_cast<std::size_t>(info.bytes);
+    const std::byte* from = row_address(w, {n});
+    std::vector<std::byte> blocks(from, from + row.w.size() / static_cast<std::size_t>(info.per_block) * size);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (i % size >= kHeader) blocks[i] = std::byte{0};
+    }
+    decode(w.dtype, blocks, minimums);
+  }
+  for (std::size_t k = 0; k < row.w.size(); ++k) {
+    row.off.push_back(2 * a.prefill_weight * (magnitude(row.w[k]) + magnitude(minimums[k])));
+  }
+  return row;
+}
+
+// Error of sum over k of x[k] w[k]. Rounding x to a grid of 2 dx is an error uniform in +-dx,
 // which has the variance dx^2 / 3; the errors of different k are independent.
-Deviation dot_error(const ProductRow& row, const std::vector<float>& w, DType type, const Arithmetic& a) {
+Deviation dot_error(const ProductRow& row, const WeightRow& weights, const Arithmetic& a) {
+  const std::vector<float>& w = weights.w;
   double largest = 0;
   for (const float value : row.x) largest = std::max(largest, magnitude(value));
-  const double dx = is_block(type) || a.rounds_for_plain_weights ? a.activation * largest : 0;
+  const double dx = is_block(weights.type) || a.rounds_for_plain_weights ? a.activation * largest : 0;
   double absolute = 0;
   double carried = 0;
   double variance = 0;
   for (std::size_t k = 0; k < w.size(); ++k) {
     const Deviation before = row.carried.empty() ? Deviation{} : row.carried[k];
+    const double dw = weights.off.empty() ? 0 : weights.off[k];
     absolute += magnitude(row.x[k]) * magnitude(w[k]);
-    carried += (dx + before.bound) * magnitude(w[k]);
-    variance += (dx * dx / 3 + before.noise.variance) * square(magnitude(w[k]));
+    carried += (dx + before.bound) * (magnitude(w[k]) + dw) + magnitude(row.x[k]) * dw;
+    variance += (dx * dx / 3 + before.noise.variance) * square(magnitude(w[k]) + dw) + square(magnitude(row.x[k]) * dw);
   }
   return {carried + (static_cast<double>(w.size()) + 2) * a.unit * absolute, {variance, row.index}};
 }
@@ -80,15 +112,15 @@ Deviation gated_error(Activation act, double g, const Deviation& dg, double u, c
 }
 
 // Errors of act(x gate^T) * (x up^T) for one row, into out[first ..].
-void gated_row(const ProductRow& row, const Tensor& gate, const Tensor& up, Activation act, const Arithmetic& a,
-               DType stored, Deviation* out) {
+void gated_row(const ProductRow& row, const Tensor& gate, const Tensor& up, Activation act, Phase phase,
+               const Arithmetic& a, DType stored, Deviation* out) {
   for (std::int64_t n = 0; n < gate.dim(0); ++n) {
-    const std::vector<float> wg = load_row(gate, {n});
-    const std::vector<float> wu = load_row(up, {n});
-    const double g = dot(row.x, wg);
-    const double u = dot(row.x, wu);
-    const Deviation dg = dot_error(row, wg, gate.dtype, a).plus(storage_error(DType::f32, g));
-    const Deviation du = dot_error(row, wu, up.dtype, a).plus(storage_error(DType::f32, u));
+    const WeightRow wg = weight_row(gate, n, phase, a);
+    const WeightRow wu = weight_row(up, n, phase, a);
+    const double g = dot(row.x, wg.w);
+    const double u = dot(row.x, wu.w);
+    const Deviation dg = dot_error(row, wg, a).plus(storage_error(DType::f32, g));
+    const Deviation du = dot_error(row, wu, a).plus(storage_error(DType::f32, u));
     out[n] = gated_error(act, g, dg, u, du, a).plus(storage_error(stored, activate(act, g) * u));
   }
 }
@@ -110,7 +142,7 @@ Errors gate_up_errors(const MoeGateUp& op, const Arithmetic& a) {
       if (pair < 0 || pair >= op.row_pair.dim(0)) continue;
       const std::int64_t token = pair / op.top_k;
       gated_row({.x = load_row(op.x, {token}), .index = token}, select_outer(op.gate, e), select_outer(op.up, e),
-                op.act, a, op.out.dtype, &errors[at(r * d_ff)]);
+                op.act, op.phase, a, op.out.dtype, &errors[at(r * d_ff)]);
     }
   }
   return errors;
@@ -129,7 +161,7 @@ Errors down_errors(const MoeDown& op, const Errors& x_errors, const Arithmetic& 
         row.carried.assign(first, first + op.x.dim(1));
       }
       for (std::int64_t n = 0; n < d_model; ++n) {
-        errors[at(r * d_model + n)] = dot_error(row, load_row(w, {n}), w.dtype, a)
+        errors[at(r * d_model + n)] = dot_error(row, weight_row(w, n, op.phase, a), a)
                                           .plus(storage_error(op.out.dtype, magnitude(load(op.out, {r, n}))));
       }
     }
@@ -143,22 +175,22 @@ Errors shared_errors(const MoeSharedExpert& op, const Arithmetic& a) {
   for (std::int64_t t = 0; t < live_rows(op.live, op.x.dim(0)); ++t) {
     const ProductRow x{.x = load_row(op.x, {t}), .index = t};
     ProductRow row{.x = load_row(op.hidden, {t}), .index = t, .carried = Errors(at(op.hidden.dim(1)))};
-    gated_row(x, op.gate, op.up, op.act, a, op.hidden.dtype, row.carried.data());
+    gated_row(x, op.gate, op.up, op.act, op.phase, a, op.hidden.dtype, row.carried.data());
     double share = 1;
     Deviation argument;  // of the sigmoid; its own slope is share (1 - share), at most 1/4
     double share_error = 0;
     if (op.gate_inp.defined()) {
       const std::vector<float> gate_inp = load_row(op.gate_inp, {});
       share = sigmoid(dot(x.x, gate_inp));
-      argument = dot_error(x, gate_inp, op.gate_inp.dtype, a);
+      argument = dot_error(x, {.type = op.gate_inp.dtype, .w = gate_inp}, a);
       share_error = argument.bound / 4 + 16 * a.unit;
     }
     for (std::int64_t n = 0; n < d_model; ++n) {
-      const std::vector<float> w = load_row(op.down, {n});
+      const WeightRow w = weight_row(op.down, n, op.phase, a);
       const double out = magnitude(load(op.out, {t, n}));
       double absolute = 0;
-      for (std::size_t k = 0; k < w.size(); ++k) absolute += magnitude(row.x[k]) * magnitude(w[k]);
-      const Deviation y = dot_error(row, w, op.down.dtype, a);
+      for (std::size_t k = 0; k < w.w.size(); ++k) absolute += magnitude(row.x[k]) * magnitude(w.w[k]);
+      const Deviation y = dot_error(row, w, a);
       // The bound takes the share as 1, its most.
       errors[at(t * d_model + n)] = {
           y.bound + absolute * share_error + storage_error(DType::f32, absolute) + storage_error(op.out.dtype, out),
@@ -296,7 +328,7 @@ NamedErrors errors_of(const MoeMatmul& op, const Arithmetic& a) {
                            .index = per_token ? pair / top_k : pair};
       for (std::int64_t n = 0; n < covered_columns(op); ++n) {
         errors[at(pair * op.out.dim(2) + n)] =
-            dot_error(row, load_row(select_outer(op.w, expert), {n}), op.w.dtype, a)
+            dot_error(row, weight_row(select_outer(op.w, expert), n, op.phase, a), a)
                 .plus(storage_error(op.out.dtype, magnitude(load(op.out, {pair / top_k, pair % top_k, n}))));
       }
     }
@@ -367,7 +399,7 @@ NamedErrors errors_of(const Matmul& op, const Arithmetic& a) {
       const double y = magnitude(load(op.out, {m, n}));
       const double b = op.bias.defined() ? magnitude(load(op.bias, {n})) : 0;
       errors[at(m * op.w.dim(0) + n)] =
-          dot_error(row, load_row(op.w, {n}), op.w.dtype, a).plus((y + b) * a.unit + storage_error(op.out.dtype, y));
+          dot_error(row, weight_row(op.w, n, op.phase, a), a).plus((y + b) * a.unit + storage_error(op.out.dtype, y));
     }
   }
   return {{"out", errors}};
@@ -422,6 +454,7 @@ std::vector<double> weighted_variance(const std::vector<double>& scores, const R
 NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
   const std::int64_t n_heads = op.q.dim(1);
   const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16;
+  const double query = op.phase == Phase::prefill ? std::max(a.query, a.prefill_query) : a.query;
   Errors errors(at(element_count(op.out)));
   for (std::int64_t t = 0; t < live_rows(op.live, op.q.dim(0)); ++t) {
     const std::int64_t seq = load_i32(op.seqs, {t});
@@ -440,9 +473,10 @@ NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
         const std::vector<float> k = load_row(op.kv.k, {place.page, place.slot, kv_head});
         const std::vector<float> v = load_row(op.kv.v, {place.page, place.slot, kv_head});
         const auto scale = static_cast<double>(op.scale);
-        const Deviation score = dot_error(q, k, DType::f32, a);  // a cache of blocks is decoded: plain weights
-        double rounded = 0;                                      // from the rounding of q
-        for (std::size_t d = 0; d < k.size() && halves; ++d) rounded += a.query * magnitude(q.x[d]) * magnitude(k[d]);
+        const Deviation score =
+            dot_error(q, {.type = DType::f32, .w = k}, a);  // a cache of blocks is decoded: plain weights
+        double rounded = 0;                                 // from the rounding of q
+        for (std::size_t d = 0; d < k.size() && halves; ++d) rounded += query * magnitude(q.x[d]) * magnitude(k[d]);
         score_error = std::max(score_error, scale * 2 * (score.bound + rounded));
         score_variance = std::max(score_variance, square(scale) * score.noise.variance);
         scores.push_back(scale * dot(q.x, k));

@@ -27,6 +27,10 @@ struct Arithmetic {
   // weight before its product with values. 0 where they are used as they are.
   double query = 0;
   double softmax_weight = 0;
+  // Prefill alone, where it has an arithmetic of its own: rounding of the scale, of the minimum and of the decoded weight
+  // of a block format before its product, each relative to itself; rounding of a query.
+  double prefill_weight = 0;
+  double prefill_query = 0;
   // Ceiling on the normalised mean squared error: 1e-6 on f32 paths, 5e-4 with rounded activations. Storing an output
   // as bf16 alone costs up to 2^-16 / 3, so outputs of 16 bits get that much more.
   double nmse = 1e-6;
@@ -36,9 +40,14 @@ inline constexpr Arithmetic kReferenceArithmetic{.unit = 0x1p-50};
 inline constexpr Arithmetic kFloatArithmetic{};
 // The CPU backend: f32, and int8 activations in products with block weights.
 inline constexpr Arithmetic kInt8Arithmetic{.activation = 1.0 / 254, .nmse = 5e-4};
-// The CUDA backend: the same, and attention on tensor cores.
-inline constexpr Arithmetic kCudaArithmetic{
-    .activation = 1.0 / 254, .query = 0x1p-22, .softmax_weight = 0x1p-11, .nmse = 5e-4};
+// The CUDA backend: the same, and attention on tensor cores. Prefill has weights and activations of bf16, whose rounding
+// (2^-9) the one of int8 covers, or is as decode where layouts ask for that.
+inline constexpr Arithmetic kCudaArithmetic{.activation = 1.0 / 254,
+                                            .query = 0x1p-22,
+                                            .softmax_weight = 0x1p-11,
+                                            .prefill_weight = 0x1p-9,
+                                            .prefill_query = 0x1p-11,
+                                            .nmse = 5e-4};
 
 // Of one tensor, one per element.
 struct Tolerance {

@@ -43,6 +43,33 @@ DType output_type(const Op& op, std::string_view name) {
   CONCLAVE_CHECK(false, std::string(name));
 }
 
+template <class Any>
+concept Phased = requires(Any op) {
+  op.phase;
+};
+
+Case in_phase(Case test_case, Phase phase) {
+  std::visit(
+      [&](auto& op) {
+        if constexpr (Phased<decltype(op)>) op.phase = phase;
+      },
+      test_case.op);
+  return test_case;
+}
+
+// Whether there is an op of that name that knows phases.
+template <class... Ops>
+bool has_phase(std::string_view name, const std::variant<Ops...>*) {
+  return ((Phased<Ops> && Ops::kName == name) || ...);
+}
+bool has_phase(std::string_view name) {
+  return has_phase(name, static_cast<const Op*>(nullptr));
+}
+// Where both phases have one arithmetic, one of them is enough.
+bool tells_phases(const Arithmetic& arithmetic) {
+  return arithmetic.prefill_weight > 0;
+}
+
 template <class Element>
 std::vector<Element> every(const std::vector<Element>& all, std::uint64_t stride) {
   std::vector<Element> some;
@@ -115,8 +142,8 @@ class Judge {
   Judge(Device& device, const SuiteOptions& options)
       : device_(device), options_(options), is_reference_(device.name() == reference_.name()) {}
 
-  Comparison judge(std::string_view op, const NamedSpec& named) {
-    const Case dense_case = named.spec.make(Layout::dense);
+  Comparison judge(std::string_view op, const NamedSpec& named, Phase phase) {
+    const Case dense_case = in_phase(named.spec.make(Layout::dense), phase);
     const Outcome dense_reference = execute(dense_case, reference_);
     if (!dense_reference.fault.empty()) return {.ok = false, .message = "reference: " + dense_reference.fault};
     const Arithmetic& arithmetic = is_reference_ ? kReferenceArithmetic : options_.arithmetic;
@@ -124,7 +151,7 @@ class Judge {
 
     Comparison all;
     for (const Layout layout : {Layout::dense, Layout::padded}) {
-      const Outcome outcome = execute(named.spec.make(layout), device_, options_.profile);
+      const Outcome outcome = execute(in_phase(named.spec.make(layout), phase), device_, options_.profile);
       if (!outcome.fault.empty()) return {.ok = false, .worst = 1, .message = outcome.fault};
       if (!is_reference_ && options_.answers == nullptr) {
         all.include(judge_by_outputs(outcome, dense_reference.outputs, tolerances, arithmetic));
@@ -172,15 +199,19 @@ std::vector<OpReport> run_suite(Device& device, const SuiteOptions& options,
     OpReport report{.op = std::string(cases->op), .backend = std::string(device.name())};
     Comparison worst;
     for_each_spec(*cases, options, [&](const NamedSpec& named) {
-      ++report.cases;
-      Comparison result = judge.judge(cases->op, named);
-      if (!result.ok) {
-        ++report.failed;
-        if (report.failures.size() < kMaxFailures) {
-          report.failures.push_back(fmt::format("{} [{}] {}", cases->op, named.spec.name, result.message));
+      for (const Phase phase : {Phase::decode, Phase::prefill}) {
+        if (phase == Phase::prefill && !(tells_phases(options.arithmetic) && has_phase(cases->op))) continue;
+        ++report.cases;
+        Comparison result = judge.judge(cases->op, named, phase);
+        if (!result.ok) {
+          ++report.failed;
+          if (report.failures.size() < kMaxFailures) {
+            report.failures.push_back(fmt::format("{} [{}{}] {}", cases->op, named.spec.name,
+                                                  phase == Phase::prefill ? ", prefill" : "", result.message));
+          }
         }
+        worst.include(result);
       }
-      worst.include(result);
     });
     report.worst = worst.worst;
     report.bound = worst.bound;
