@@ -27,13 +27,15 @@ namespace {
 
 constexpr const char* kFooter =
     "-m: tokens are drawn at random from the vocabulary. A prefill starts from an empty context and ends with the\n"
-    "logits of its last token; a decode starts from an empty context too and takes one token of each sequence in a\n"
-    "step, each sequence with a text of its own: what llama-bench calls pp and tg. %read is the share of the time\n"
-    "that reading takes at the least: the weights outside the experts, the experts that the tokens were routed to,\n"
-    "keys and values, over the speed at which the file's mapping can be read, measured in turns with the work.\n"
-    "%int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything is timed,\n"
-    "tokens alone, in a batch and all at once must give the same bits (on metal, logits within 1% of their length);\n"
-    "logits that differ later are an error.\n\n"
+    "logits of its last token; a decode starts from an empty context too, or after -d tokens, and takes one token of\n"
+    "each sequence in a step, each sequence with a text of its own: what llama-bench calls pp and tg. %read is the\n"
+    "share of the time that reading takes at the least: the weights outside the experts, the experts that the tokens\n"
+    "were routed to, keys and values, over the speed at which the file's mapping can be read, measured in turns with\n"
+    "the work. %int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything "
+    "is\n"
+    "timed, tokens alone, in a batch and all at once must give the same bits (on metal, logits within 1% of their\n"
+    "length; on a GPU of NVIDIA's, a prompt's within 5% of those of the same tokens when generated); logits that\n"
+    "differ later are an error.\n\n"
     "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b,\n"
     "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"
     "hold. A row says how long an op takes, how much of this machine's bound that is (reading the bytes, or the dot\n"
@@ -189,6 +191,7 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
        {add_counts(command, "-p", options.prompts, 0, "-m: prefills of so many tokens (512); 0: none"),
         add_counts(command, "-n", options.generated, 0, "-m: decodes of so many tokens (128); 0: none"),
         add_counts(command, "-b", options.batches, 1, "-m: so many sequences decoded together (1)"),
+        add_counts(command, "-d", options.depths, 0, "-m: decodes that start after so many tokens (0)"),
         command.add_option("--reps", options.repetitions, "-m: how often each is timed (5)")
             ->check(CLI::Range(1, 1000)),
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")

@@ -89,15 +89,18 @@ class ModelBench {
     }
     for (const std::int32_t tokens : options.generated) {
       for (const std::int32_t batch : options.batches) {
-        if (tokens > 0) works_.push_back({.kind = WorkKind::decode, .tokens = tokens, .batch = batch});
+        for (const std::int32_t depth : options.depths) {
+          if (tokens == 0) continue;
+          works_.push_back({.kind = WorkKind::decode, .tokens = tokens, .batch = batch, .depth = depth});
+        }
       }
     }
     if (works_.empty())
       fail(ErrorCode::invalid_argument, "there is nothing to measure: no prompt, and no tokens after it");
     for (const Workload& work : works_) {
-      if (options.context == 0 || options.context >= work.tokens) continue;
+      if (options.context == 0 || options.context >= work.context()) continue;
       fail(ErrorCode::invalid_argument, "a context of {} tokens is too small for a {} of {}", options.context,
-           name(work.kind), work.tokens);
+           name(work.kind), work.context());
     }
     // What has no room is refused before anything is measured.
     for (const Workload& work : works_) {
@@ -145,7 +148,7 @@ class ModelBench {
   }
 
   SessionOptions sizes_of(const Workload& work, bool trace) const {
-    return {.context = std::max(options_.context, work.tokens),
+    return {.context = std::max(options_.context, work.context()),
             .max_sequences = work.batch,
             .chunk = options_.chunk,
             .kv_type = options_.kv_type,
@@ -165,7 +168,8 @@ class ModelBench {
                           const std::int64_t n = done - done_before;
                           done_before = done == total ? 0 : done;
                           const bool prefill = work.kind == WorkKind::prefill;
-                          meter.end_chunk(n, prefill ? (done == total ? 1 : 0) : n, prefill ? done : n * (step + 1));
+                          meter.end_chunk(n, prefill ? (done == total ? 1 : 0) : n,
+                                          prefill ? done : n * (work.depth + step + 1));
                           return true;
                         }};
     StepHooks last = hooks;
@@ -183,7 +187,7 @@ class ModelBench {
 
   // Gives what is wrong with the output, if anything is.
   std::string measure(const Workload& work, Machine& machine, WorkResult& result) {
-    const TokenLists tokens = random_tokens(work.batch, work.tokens, model_.facts().n_vocab);
+    const TokenLists tokens = random_tokens(work.batch, work.context(), model_.facts().n_vocab);
     const std::string title = fmt::format("{} of {} tokens, batch {}", name(work.kind), work.tokens, work.batch);
     output_.progress(title + ": tracing");
     std::vector<std::vector<float>> expected;
@@ -212,6 +216,7 @@ class ModelBench {
   static void warm_up(Session& session, const Workload& work, const TokenLists& tokens) {
     Workload few = work;
     if (work.kind == WorkKind::decode) few.tokens = std::min<std::int64_t>(few.tokens, kWarmUpSteps);
+    few.depth = 0;
     run_workload(session, few, tokens, {});
   }
 

@@ -15,6 +15,7 @@ struct ModelBenchOptions {
   std::vector<std::int32_t> prompts = {512};    // prefills of so many tokens; 0: none
   std::vector<std::int32_t> generated = {128};  // decodes of so many tokens; 0: none
   std::vector<std::int32_t> batches = {1};      // sequences that are decoded together
+  std::vector<std::int32_t> depths = {0};       // tokens of each sequence before a decode begins
   std::int64_t repetitions = 5;
   std::int64_t context = 0;  // tokens of a sequence; 0: what the work needs
   std::int64_t chunk = 0;    // as SessionOptions has it

@@ -82,14 +82,15 @@ std::string model_facts_text(const ModelRunFacts& facts) {
 }
 
 std::string work_header() {
-  return fmt::format("{:<8}{:>6}{:>6}{:>11}{:>10}{:>10}{:>8}{:>7}{:>7}{:>9}\n", "work", "tokens", "batch", "tokens/s",
-                     "slowest", "fastest", "GB/s", "%read", "%int8", "experts");
+  return fmt::format("{:<8}{:>6}{:>6}{:>7}{:>11}{:>10}{:>10}{:>8}{:>7}{:>7}{:>9}\n", "work", "tokens", "batch", "after",
+                     "tokens/s", "slowest", "fastest", "GB/s", "%read", "%int8", "experts");
 }
 
 std::string work_line(const WorkResult& result) {
   const WorkSummary s = summary_of(result);
-  std::string line = fmt::format("{:<8}{:>6}{:>6}{:>11.2f}{:>10.2f}{:>10.2f}", name(result.work.kind),
-                                 result.work.tokens, result.work.batch, s.tokens_per_second, s.slowest, s.fastest);
+  std::string line =
+      fmt::format("{:<8}{:>6}{:>6}{:>7}{:>11.2f}{:>10.2f}{:>10.2f}", name(result.work.kind), result.work.tokens,
+                  result.work.batch, result.work.depth, s.tokens_per_second, s.slowest, s.fastest);
   line += s.peaks ? fmt::format("{:>8.2f}{:>7.1f}{:>7.1f}", s.gbps, s.percent_of_read, s.percent_of_int8)
                   : fmt::format("{:>8.2f}{:>7}{:>7}", s.gbps, "-", "-");
   return line + fmt::format("{:>9.1f}\n", experts_per_layer(result.traffic));
@@ -126,6 +127,7 @@ std::string work_json(const WorkResult& result, const ModelRunFacts& facts) {
   Json line = {{"work", name(result.work.kind)},
                {"tokens", result.work.tokens},
                {"batch", result.work.batch},
+               {"depth", result.work.depth},
                {"tokens_per_second", s.tokens_per_second},
                {"min", s.slowest},
                {"max", s.fastest},

@@ -44,12 +44,20 @@ double run_workload(Session& session, const Workload& work, const TokenLists& to
   const std::int64_t steps = work.steps();
   const auto per_step = static_cast<std::size_t>(work.tokens / steps);
   std::vector<StepInput> inputs(static_cast<std::size_t>(work.batch));
+  const auto depth = static_cast<std::size_t>(work.depth);
+  for (std::size_t i = 0; i < inputs.size() && depth > 0; ++i) {
+    const StepInput before{.sequence = sequences[i],
+                           .tokens = std::span<const std::int32_t>(tokens[i]).first(depth),
+                           .logits = LogitRows::none,
+                           .kind = TokenKind::prompt};
+    session.step({&before, 1}, {});
+  }
   double seconds = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::span<const std::int32_t> all(tokens[i]);
       inputs[i] = {.sequence = sequences[i],
-                   .tokens = all.subspan(static_cast<std::size_t>(step) * per_step, per_step),
+                   .tokens = all.subspan(depth + static_cast<std::size_t>(step) * per_step, per_step),
                    .kind = work.kind == WorkKind::prefill ? TokenKind::prompt : TokenKind::generated};
     }
     if (hooks.between) hooks.between(seconds);

@@ -1,4 +1,5 @@
-// What is timed: tokens drawn at random from the vocabulary, run through a model from an empty context.
+// What is timed: tokens drawn at random from the vocabulary, run through a model from an empty context, or from one of
+// `depth` tokens, which are not timed.
 //
 //   prefill   one sequence gets all its tokens in one step; the logits of the last one come out
 //   decode    `batch` sequences, each with tokens of its own, get one token in each step; the logits of all come out
@@ -26,8 +27,10 @@ struct Workload {
   WorkKind kind = WorkKind::decode;
   std::int64_t tokens = 0;  // of each sequence; at least 1
   std::int64_t batch = 1;   // sequences; of a prefill, 1
+  std::int64_t depth = 0;   // tokens that each sequence has before
 
   std::int64_t total() const { return tokens * batch; }
+  std::int64_t context() const { return depth + tokens; }
   std::int64_t steps() const { return kind == WorkKind::prefill ? 1 : tokens; }
 };
 
@@ -43,7 +46,8 @@ struct RunHooks {
   std::function<void(std::int64_t step)> starting;  // before each step, its number
 };
 
-// Runs the workload in sequences that are made for it and dropped; gives the seconds its steps took.
+// Runs the workload in sequences that are made for it and dropped; gives the seconds its steps took. `tokens`: work.context()
+// of each sequence.
 double run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
 
 }  // namespace conclave::bench

@@ -126,6 +126,19 @@ TEST_F(ModelBench, TableForPeople) {
   for (const std::string& line : lines_of(r.out)) EXPECT_LE(line.size(), 120U) << line;
 }
 
+TEST_F(ModelBench, DecodesAfterAContext) {
+  const Outcome r = on_model("-p 0 -n 2 -b 2 -d 0,7 --reps 1 -t 1 --json");
+  const auto lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 2U) << r.out << r.err;
+  const auto shallow = nlohmann::json::parse(lines[0]);
+  const auto deep = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(shallow.at("depth"), 0);
+  EXPECT_EQ(deep.at("depth"), 7);
+  // Two sequences see 1 and 2 positions, or 8 and 9.
+  EXPECT_EQ(deep.at("kv_bytes_read").get<double>() * 3, shallow.at("kv_bytes_read").get<double>() * 17);
+  EXPECT_TRUE(has(on_model("-p 0 -n 2 -d 7 --reps 1 -t 1").out, "decode       2     1      7"));
+}
+
 TEST_F(ModelBench, OtherDevicesHaveNoBound) {
   const Outcome r = on_model("-p 0 -n 2 --reps 1 --device ref --json");
   ASSERT_EQ(lines_of(r.out).size(), 1U) << r.out << r.err;
@@ -137,7 +150,7 @@ TEST_F(ModelBench, OtherDevicesHaveNoBound) {
 TEST_F(ModelBench, RefusesWrongUsage) {
   for (const char* arguments :
        {"-m", "-m ''", "-p 5", "-m x --kernels", "-m x --op moe_ffn", "-m x -p five", "-m x -p -1", "-m x -n ''",
-        "-m x -b 0", "-m x -b 1,,2", "-m x --reps 0", "-m x --ctx 0", "-m x --kv q3_k", "-m x -t 0"}) {
+        "-m x -b 0", "-m x -b 1,,2", "-m x --reps 0", "-m x --ctx 0", "-m x --kv q3_k", "-m x -t 0", "-m x -d -1"}) {
     expect_wrong_usage(arguments);
   }
 }
@@ -146,6 +159,7 @@ TEST_F(ModelBench, RefusesWhatCannotBe) {
   const std::pair<const char*, const char*> wrong[] = {
       {"-p 0 -n 0", "there is nothing to measure"},
       {"-p 20 --ctx 10", "a context of 10 tokens is too small for a prefill of 20"},
+      {"-p 0 -n 5 -d 20 --ctx 24", "a context of 24 tokens is too small for a decode of 25"},
       {"-p 1 -n 0 --ctx 2000000000", "would fit"},
       {"-p 0 -b 5000", "the number of sequences is 5000"},
       {"-p 1 --device abacus", "there is no device 'abacus' here"},

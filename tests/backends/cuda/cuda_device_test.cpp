@@ -99,12 +99,17 @@ std::vector<std::uint32_t> rows_of(const Outcome& outcome, const std::string& na
   return {all.begin() + first * width, all.begin() + (first + count) * width};
 }
 
-TEST_F(CudaTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
+class CudaPhase : public CudaTest, public testing::WithParamInterface<Phase> {};
+INSTANTIATE_TEST_SUITE_P(Phases, CudaPhase, testing::Values(Phase::decode, Phase::prefill),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(CudaPhase, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
   CudaDevice device;
   constexpr std::int64_t kTokens = 300;
   for (const Layer& layer : {Layer{}, Layer{.d_model = 2560, .d_ff = 512, .down = DType::q4_k},
                              Layer{.gate = DType::q5_k, .down = DType::q8_0}}) {
-    const Case whole = layer.make(kTokens);
+    Case whole = layer.make(kTokens);
+    std::get<MoeFfn>(whole.op).phase = GetParam();
     const Outcome want = execute(whole, device);
     for (const std::int64_t count : {1, 2, 3, 8, 9, 33, 64, 65, 256}) {
       for (std::int64_t first = 0; first + count <= kTokens; first += std::max<std::int64_t>(count, 97)) {
@@ -155,7 +160,7 @@ Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int
   return b.finish("attention", op);
 }
 
-TEST_F(CudaTest, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
+TEST_P(CudaPhase, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
   struct Shape {
     DType cache;
     std::int64_t d, n_heads, n_kv_heads;
@@ -164,7 +169,8 @@ TEST_F(CudaTest, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
   for (const auto& [cache, d, n_heads, n_kv_heads] :
        {Shape{DType::f16, 128, 32, 4}, Shape{DType::f16, 64, 4, 4}, Shape{DType::f16, 80, 20, 1},
         Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}}) {
-    const Case whole = mixed_attention(cache, d, n_heads, n_kv_heads);
+    Case whole = mixed_attention(cache, d, n_heads, n_kv_heads);
+    std::get<Attention>(whole.op).phase = GetParam();
     const auto& all = std::get<Attention>(whole.op);
     const std::int64_t n_tokens = all.q.dim(0);
     const std::int64_t width = n_heads * d;
@@ -183,10 +189,11 @@ TEST_F(CudaTest, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
   }
 }
 
-TEST_F(CudaTest, OneGraphGivesTheEagerBitsForAThousandRoutings) {
+TEST_P(CudaPhase, OneGraphGivesTheEagerBitsForAThousandRoutings) {
   CudaDevice device;
   constexpr std::int64_t kTokens = 40;
-  const Case layer = Layer{}.make(kTokens);
+  Case layer = Layer{}.make(kTokens);
+  std::get<MoeFfn>(layer.op).phase = GetParam();
   OnDevice captured(layer, device);
   OnDevice eager(layer, device);
   const auto& one = std::get<MoeFfn>(captured.op);
@@ -320,10 +327,11 @@ TEST_F(CudaTest, RowsOfNothingAreAsOnTheCpu) {
   }
 }
 
-TEST_F(CudaTest, ActivationsUpToAMillionGiveNoInfinity) {
+TEST_P(CudaPhase, ActivationsUpToAMillionGiveNoInfinity) {
   CudaDevice device;
-  const Case layer = Layer{}.make(4);
-  const auto& op = std::get<MoeFfn>(layer.op);
+  Case layer = Layer{}.make(4);
+  auto& op = std::get<MoeFfn>(layer.op);
+  op.phase = GetParam();
   for (std::int64_t t = 0; t < 4; ++t) {
     for (std::int64_t d = 0; d < op.x.dim(1); ++d) store(op.x, {t, d}, 1e6 * static_cast<double>(load(op.x, {t, d})));
   }

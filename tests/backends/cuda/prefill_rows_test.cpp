@@ -1,0 +1,96 @@
+// Products of prefill rows: bf16, the same bits in any number of rows.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/on_device.h"
+#include "backends/ref/ref_device.h"
+#include "ops/matmul.h"
+#include "ops/moe_gate_up.h"
+
+namespace conclave::test {
+namespace {
+
+class CudaPrefill : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  }
+};
+
+double off_by(const std::vector<float>& got, const std::vector<std::uint32_t>& want) {
+  double off = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto expected = static_cast<double>(std::bit_cast<float>(want[i]));
+    off += (static_cast<double>(got[i]) - expected) * (static_cast<double>(got[i]) - expected);
+    size += expected * expected;
+  }
+  return off / size;
+}
+
+TEST_F(CudaPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
+  CudaDevice gpu;
+  RefDevice reference;
+  constexpr std::int64_t kRows = 600;
+  struct Kind {
+    DType type;
+    std::int64_t n;
+    std::int64_t k;
+  };
+  for (const Kind& kind : {Kind{DType::q4_k, 200, 2048}, Kind{DType::q4_k, 64, 256}, Kind{DType::q4_k, 513, 4096},
+                           Kind{DType::q5_k, 100, 768}, Kind{DType::q6_k, 130, 2816}, Kind{DType::q6_k, 1, 512}}) {
+    CaseBuilder b(3, Layout::dense);
+    const Matmul op{.x = b.values(DType::f32, {kRows, kind.k}),
+                    .w = b.weights(kind.type, {kind.n, kind.k}),
+                    .bias = b.values(DType::f32, {kind.n}),
+                    .phase = Phase::prefill,
+                    .out = b.output(DType::f32, {kRows, kind.n})};
+    const Case one = b.finish("prefill", op);
+    OnDevice on(one, gpu);
+    const auto whole = std::get<Matmul>(on.op);
+    gpu.run(whole);
+    const std::vector<float> want = on.floats(whole.out);
+    // bf16 moves a number by 2^-9 of itself at most: the square of that, a few times.
+    EXPECT_LT(off_by(want, execute(one, reference).outputs.at("out")), 2e-5) << dtype_info(kind.type).name;
+    for (const std::int64_t count : {1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 65, 96, 127, 129, 192, 256, 257, 400}) {
+      for (const std::int64_t first : {std::int64_t{0}, std::int64_t{37}, kRows - count}) {
+        Matmul part = whole;
+        for (Tensor* t : {&part.x, &part.out}) *t = slice(*t, 0, first, count);
+        on.put(part.out, std::vector<std::byte>(static_cast<std::size_t>(count * kind.n * 4)));
+        gpu.run(part);
+        ASSERT_EQ(on.floats(whole.out), want) << dtype_info(kind.type).name << " [" << kind.n << ", " << kind.k
+                                              << "], rows " << first << " and " << count - 1 << " more";
+      }
+    }
+  }
+}
+
+// Lists of many lengths, none, and more than a tile has.
+TEST_F(CudaPrefill, ExpertsOfManyLengthsAreRight) {
+  CudaDevice gpu;
+  RefDevice reference;
+  constexpr std::int64_t kPairs = 900;
+  const std::vector<std::int32_t> offsets = {0, 0, 1, 9, 9, 25, 58, 123, 251, 511, 899};
+  const auto n_experts = static_cast<std::int64_t>(offsets.size()) - 1;
+  for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
+    CaseBuilder b(5, Layout::dense);
+    std::vector<std::int32_t> pairs(kPairs);
+    for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = static_cast<std::int32_t>(i * 7 % kPairs);
+    const MoeGateUp op{.x = b.values(DType::f32, {kPairs / 2, 512}),
+                       .gate = b.weights(type, {n_experts, 200, 512}),
+                       .up = b.weights(type, {n_experts, 200, 512}),
+                       .offsets = b.ints(DType::i32, {n_experts + 1}, offsets),
+                       .row_pair = b.ints(DType::i32, {kPairs}, pairs),
+                       .top_k = 2,
+                       .phase = Phase::prefill,
+                       .out = b.output(DType::f32, {kPairs, 200})};
+    const Case one = b.finish("lists", op);
+    const Outcome got = execute(one, gpu);
+    ASSERT_EQ(got.fault, "");
+    std::vector<float> values;
+    for (std::size_t i = 0; i < 899 * 200; ++i) values.push_back(std::bit_cast<float>(got.outputs.at("out")[i]));
+    EXPECT_LT(off_by(values, execute(one, reference).outputs.at("out")), 5e-5) << dtype_info(type).name;
+  }
+}
+
+}  // namespace
+}  // namespace conclave::test
