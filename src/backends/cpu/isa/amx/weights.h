@@ -27,8 +27,8 @@ struct alignas(64) AmxFactors {
   float m[16];
 };
 
-// What the formats share. A level of up to five bits times three bits of its scale is a byte: so a 16-bit product is two
-// of them, and the scale's upper three bits make the second digit, with a weight of 8.
+// What the formats share. A level of up to five bits times three bits of its scale is a byte: one 16-bit product makes
+// two of them; the scale's upper three bits make the second digit, which counts eight times.
 struct AmxUnpack {
   using V = Avx512;
   using I = __m512i;
