@@ -189,8 +189,8 @@ CpuFeatures features_of(const X86Cpuid& cpuid) {
   // Leaf 7 EBX: 16 F, 17 DQ, 30 BW, 31 VL. ECX: 11 VNNI.
   features.avx512 = features.avx2 && zmm && has(cpuid.leaf7_ebx, {16, 17, 30, 31}) && has(cpuid.leaf7_ecx, {11});
   features.avx512_bf16 = features.avx512 && has(cpuid.leaf7_1_eax, {5});
-  // Leaf 7 EDX: 24 AMX-TILE, 25 AMX-INT8.
-  features.amx_int8 = tiles && has(cpuid.leaf7_edx, {24, 25});
+  // Leaf 7 EDX: 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8.
+  features.amx = tiles && has(cpuid.leaf7_edx, {22, 24, 25});
   return features;
 }
 
@@ -225,7 +225,7 @@ CpuFeatures detect_cpu_features() {
 bool request_amx() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
-  return detect_cpu_features().amx_int8 && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return detect_cpu_features().amx && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #else
 bool request_amx() {

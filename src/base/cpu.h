@@ -16,7 +16,7 @@ struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // F, BW, VL, DQ and VNNI; never without avx2
   bool avx512_bf16 = false;  // never without avx512
-  bool amx_int8 = false;     // tiles and their int8 products; request_amx() has to agree before the first one
+  bool amx = false;          // tiles and their int8 and bf16 products; request_amx() has to agree before the first one
   bool neon = false;
   bool dotprod = false;
 

@@ -64,7 +64,7 @@ const X86Cpuid kSapphireRapids{
 
 TEST(CpuFeatures, FollowCpuidAndTheStateTheSystemSaves) {
   X86Cpuid cpuid = kSapphireRapids;
-  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx_int8 = true}));
+  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true}));
   cpuid.xcr0 = 0xE7;  // no tiles
   EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .avx512 = true, .avx512_bf16 = true}));
   for (const std::uint64_t lacking : {0x07, 0x27, 0x67, 0xA7, 0xC7}) {
@@ -82,24 +82,24 @@ TEST(CpuFeatures, NeedEachOfTheirBits) {
   for (const int bit : {12, 27, 28, 29}) {
     X86Cpuid cpuid = kSapphireRapids;
     cpuid.leaf1_ecx &= ~bits({bit});
-    EXPECT_EQ(features_of(cpuid), CpuFeatures{.amx_int8 = true}) << "leaf 1 ECX " << bit;
+    EXPECT_EQ(features_of(cpuid), CpuFeatures{.amx = true}) << "leaf 1 ECX " << bit;
   }
   for (const int bit : {16, 17, 30, 31}) {
     X86Cpuid cpuid = kSapphireRapids;
     cpuid.leaf7_ebx &= ~bits({bit});
-    EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .amx_int8 = true})) << "leaf 7 EBX " << bit;
+    EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .amx = true})) << "leaf 7 EBX " << bit;
   }
-  for (const int bit : {24, 25}) {
+  for (const int bit : {22, 24, 25}) {
     X86Cpuid cpuid = kSapphireRapids;
     cpuid.leaf7_edx &= ~bits({bit});
-    EXPECT_FALSE(features_of(cpuid).amx_int8) << "leaf 7 EDX " << bit;
+    EXPECT_FALSE(features_of(cpuid).amx) << "leaf 7 EDX " << bit;
   }
   X86Cpuid cpuid = kSapphireRapids;
   cpuid.leaf7_ecx = 0;
-  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .amx_int8 = true}));
+  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .amx = true}));
   cpuid = kSapphireRapids;
   cpuid.leaf7_1_eax = 0;
-  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .avx512 = true, .amx_int8 = true}));
+  EXPECT_EQ(features_of(cpuid), (CpuFeatures{.avx2 = true, .avx512 = true, .amx = true}));
 }
 
 TEST(CpuFeatures, OfThisMachine) {
@@ -111,9 +111,9 @@ TEST(CpuFeatures, OfThisMachine) {
   EXPECT_EQ(features.avx512_bf16, features.avx512 && __builtin_cpu_supports("avx512bf16"));
 #elif defined(__aarch64__)
   EXPECT_TRUE(features.neon);
-  EXPECT_FALSE(features.avx2 || features.avx512 || features.avx512_bf16 || features.amx_int8);
+  EXPECT_FALSE(features.avx2 || features.avx512 || features.avx512_bf16 || features.amx);
 #endif
-  EXPECT_TRUE(features.amx_int8 || !request_amx());
+  EXPECT_TRUE(features.amx || !request_amx());
   EXPECT_EQ(request_amx(), request_amx());
 }
 

@@ -16,7 +16,7 @@ namespace {
 const std::map<std::string, std::vector<std::string>> kOwnNames = {
     {"avx2", {"Avx2"}},
     {"avx512", {"Avx512", "FewRows"}},
-    {"amx", {"Avx512", "FewRows", "AmxProduct"}},
+    {"amx", {"Avx512", "FewRows", "Amx"}},
     {"neon_dotprod", {"NeonDotprod"}},
 };
 

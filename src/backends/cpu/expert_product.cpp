@@ -145,11 +145,16 @@ void ExpertProduct::pack(const CpuRun& run) const {
   const auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_);
   run.region.for_each(scratch_at<Plan>(run.shared, plan_at_)->n_packs, [&](std::int64_t pack) {
     const std::int64_t list = std::upper_bound(before, before + lists_->max_lists() + 1, pack) - before - 1;
-    const std::int64_t first = lists_->begin(list) + (pack - before[list]) * kPackRows;
+    const std::int64_t at = (pack - before[list]) * kPackRows;
+    const std::int64_t first = lists_->begin(list) + at;
     const std::int64_t end = std::min(lists_->end(list), first + kPackRows);
     TileRows rows = this->rows(run);
     for_slots(run, list, first, end, [&](const RowSlot& slot) { rows.add(slot.from); });
-    if (rows.size() > 0) rows.pack_into(pack_at(run, list, first));
+    if (rows.size() == 0) return;
+    const std::int64_t in_strip = at % TileRows::kMaxRows;  // a strip is the rows of an item
+    const std::int64_t strip = first - in_strip;
+    const std::int64_t strip_rows = std::min(lists_->end(list) - strip, TileRows::kMaxRows);
+    rows.pack_into(pack_at(run, list, strip), in_strip, strip_rows);
   });
 }
 

@@ -24,7 +24,7 @@ bool has_avx512() {
 }
 bool has_amx() {
   const CpuFeatures cpu = detect_cpu_features();
-  return cpu.avx512 && cpu.amx_int8 && request_amx();
+  return cpu.avx512 && cpu.amx && request_amx();
 }
 constexpr std::array<CpuRow, 4> kRows = {
     {{&kAmxKernels, has_amx}, {&kAvx512Kernels, has_avx512}, {&kAvx2Kernels, has_avx2}, {&kGenericKernels, always}}};

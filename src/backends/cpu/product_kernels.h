@@ -67,6 +67,16 @@ struct StripProduct {
 
 using StripKernel = void (*)(const StripProduct& strip);
 
+// Rows that become rows first .. first + n_rows - 1 of a strip. `first` is a multiple of 16, n_rows too but at the end.
+struct PackedRows {
+  const ProductRow* rows;
+  std::int64_t n_rows;
+  std::int64_t first;
+  std::int64_t strip_rows;
+  std::int64_t k;
+  std::byte* to;  // the whole strip's
+};
+
 struct ProductKernels {
   std::array<TileKernel, kDTypeCount> tile;         // by the weights' type; null where it is none
   std::array<StripKernel, kDTypeCount> strip = {};  // null where tiles one by one are as good
@@ -74,9 +84,9 @@ struct ProductKernels {
   // a NaN, an infinity, or a chunk so small (but not 0) that its scale would not be a normal number.
   bool (*quantize)(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
                    std::int16_t* sum32);
-  // Rows laid out once more for strips, for any number of them: pack() writes `packed_bytes` for every 16 rows and chunk.
-  // Strips pay from `pack_from` rows on. Null where there are none.
-  void (*pack)(const ProductRow* rows, std::int64_t n_rows, std::int64_t k, std::byte* to) = nullptr;
+  // Rows laid out once more for strips: a strip has `packed_bytes` for every 16 rows, or less, and chunk. Strips pay from
+  // `pack_from` rows on. Null where there are none.
+  void (*pack)(const PackedRows& rows) = nullptr;
   std::int64_t packed_bytes = 0;
   std::int64_t pack_from = 0;
   // For benchmarks. `rounds` rounds of this row's byte dot products on registers, as many chains as it takes, over the

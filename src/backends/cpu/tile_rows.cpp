@@ -16,7 +16,7 @@ TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
 void TileRows::ready(const std::byte* packed) {
   const ProductKernels& product = kernels_.product;
   if (product.pack == nullptr || n_ < product.pack_from || !bank_.has_integers()) return;
-  if (packed == nullptr) pack_into(own_packed_);
+  if (packed == nullptr) pack_into(own_packed_, 0, n_);
   packed_ = packed == nullptr ? own_packed_ : packed;
 }
 

@@ -49,7 +49,10 @@ class TileRows {
   static std::int64_t packed_bytes(std::int64_t k, const CpuKernels& kernels) {
     return k / kChunk * kernels.product.packed_bytes;
   }
-  void pack_into(std::byte* to) const { kernels_.product.pack(rows_, n_, bank_.k(), to); }
+  // As the rows from `first` on of a strip that is packed at `to`.
+  void pack_into(std::byte* to, std::int64_t first, std::int64_t strip_rows) const {
+    kernels_.product.pack({rows_, n_, first, strip_rows, bank_.k(), to});
+  }
   std::int64_t size() const { return n_; }
   // Whether these rows meet weights of this type a strip at a time.
   bool in_strips(DType type) const { return strip_kernel(type) != nullptr; }

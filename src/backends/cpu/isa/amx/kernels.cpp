@@ -1,4 +1,4 @@
-// Compiled with the flags of avx512 and -mamx-tile -mamx-int8. What is not a superblock product is borrowed from avx512.
+// Compiled with the flags of avx512 and -mamx-tile -mamx-int8 -mamx-bf16. What is not a superblock product is borrowed from avx512.
 #include "backends/cpu/isa/amx/product.h"
 #include "backends/cpu/isa/rows.h"
 #include "backends/cpu/kernels/attention.h"
