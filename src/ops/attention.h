@@ -11,6 +11,7 @@
 #pragma once
 
 #include "ops/kv_view.h"
+#include "ops/phase.h"
 
 namespace conclave {
 
@@ -25,6 +26,7 @@ struct Attention {
   Tensor positions;  // i32 [n_tokens]
   Tensor live;       // i32 [1], optional
   float scale = 1.0F;
+  Phase phase = Phase::decode;
   Tensor out;  // f32 | f16 | bf16 [n_tokens, n_heads, d_v]
 
   template <class Self, class Visitor>
