@@ -422,6 +422,7 @@ std::vector<double> weighted_variance(const std::vector<double>& scores, const R
 NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
   const std::int64_t n_heads = op.q.dim(1);
   const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16;
+  const double query = op.phase == Phase::prefill ? a.prefill_query : a.query;
   Errors errors(at(element_count(op.out)));
   for (std::int64_t t = 0; t < live_rows(op.live, op.q.dim(0)); ++t) {
     const std::int64_t seq = load_i32(op.seqs, {t});
@@ -442,7 +443,7 @@ NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
         const auto scale = static_cast<double>(op.scale);
         const Deviation score = dot_error(q, k, DType::f32, a);  // a cache of blocks is decoded: plain weights
         double rounded = 0;                                      // from the rounding of q
-        for (std::size_t d = 0; d < k.size() && halves; ++d) rounded += a.query * magnitude(q.x[d]) * magnitude(k[d]);
+        for (std::size_t d = 0; d < k.size() && halves; ++d) rounded += query * magnitude(q.x[d]) * magnitude(k[d]);
         score_error = std::max(score_error, scale * 2 * (score.bound + rounded));
         score_variance = std::max(score_variance, square(scale) * score.noise.variance);
         scores.push_back(scale * dot(q.x, k));
@@ -454,7 +455,9 @@ NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
           std::expm1(2 * score_error) + (2 * static_cast<double>(std::max<std::int64_t>(end, 0)) + 32) * a.unit;
       // A rounded weight is off by that much of itself, or by 2^-25 where it is small beside the largest, 1, of its 64. The
       // sum is that of the rounded ones, so the output moves by the mean of that times |v - out|, and the mean distance
-      // from a mean is no more than the largest |v|.
+      // from a mean is no more than the largest |v|. In the prefill phase the sum is that of the others, so the output
+      // moves by the mean of that times |v|; and the largest, 2^7 there, is that of all positions, which the steps of the
+      // sum above make up for.
       if (halves) relative += a.softmax_weight * (1 + 64 * 0x1p-14);
       // out = sum p v moves by sum p (v - out) dscore: by Cauchy, its variance is at most that of the scores times that
       // of the values.

@@ -26,6 +26,7 @@ struct Arithmetic {
   // Attention over a cache of f16 alone, relative: rounding of a query before its product with keys, and of a softmax
   // weight before its product with values. 0 where they are used as they are.
   double query = 0;
+  double prefill_query = 0;  // the same in the prefill phase
   double softmax_weight = 0;
   // Ceiling on the normalised mean squared error: 1e-6 on f32 paths, 5e-4 with rounded activations. Storing an output
   // as bf16 alone costs up to 2^-16 / 3, so outputs of 16 bits get that much more.
@@ -37,8 +38,11 @@ inline constexpr Arithmetic kFloatArithmetic{};
 // The CPU backend: f32, and int8 activations in products with block weights.
 inline constexpr Arithmetic kInt8Arithmetic{.activation = 1.0 / 254, .nmse = 5e-4};
 // The CUDA backend: the same, and attention on tensor cores.
-inline constexpr Arithmetic kCudaArithmetic{
-    .activation = 1.0 / 254, .query = 0x1p-22, .softmax_weight = 0x1p-11, .nmse = 5e-4};
+inline constexpr Arithmetic kCudaArithmetic{.activation = 1.0 / 254,
+                                            .query = 0x1p-22,
+                                            .prefill_query = 0x1p-11 + 0x1p-22,
+                                            .softmax_weight = 0x1p-11,
+                                            .nmse = 5e-4};
 
 // Of one tensor, one per element.
 struct Tolerance {

@@ -24,6 +24,7 @@ struct KvShape {
   DType out = DType::f32;
   bool strays = false;  // tokens and pages that are out of range
   std::optional<std::int64_t> live;
+  Phase phase = Phase::decode;
 };
 
 struct Tokens {
@@ -76,6 +77,7 @@ Op attention_op(CaseBuilder& b, const KvShape& shape, double scale = 3) {
                .seqs = b.ints(DType::i32, {tokens.size()}, tokens.seqs),
                .positions = b.ints(DType::i32, {tokens.size()}, tokens.positions),
                .scale = 0.7F,
+               .phase = shape.phase,
                .out = b.output(shape.out, {tokens.size(), shape.n_heads, kv.v.dim(3)})};
   if (shape.live) op.live = b.live(*shape.live);
   return op;
@@ -143,6 +145,10 @@ KvShape random_kv(Rng& rng) {
     shape.d_k = rng.integer(1, 16) * 16;
     shape.d_v = rng.integer(1, 16) * 16;
     shape.cache = DType::f16;
+    if (rng.chance(0.5)) {
+      shape.d_k = shape.d_v = rng.chance(0.5) ? 64 : 128;
+      shape.phase = Phase::prefill;
+    }
   }
   return shape;
 }
@@ -207,6 +213,46 @@ std::vector<CaseSpec> attention_cases() {
     list.add(fmt::format("cache f16, queries of {}", scale), [=](CaseBuilder& b) {
       return attention_op(b, {.lengths = {90}, .fresh = {4}, .d_k = 64, .d_v = 64, .cache = DType::f16}, scale);
     });
+  }
+  // Prompts may have kernels of their own.
+  for (const std::int64_t d : {64, 80, 128}) {
+    const KvShape shape{.lengths = {130, 300, 128, 5},
+                        .fresh = {130, 40, 1, 5},
+                        .n_heads = 6,
+                        .n_kv_heads = 2,
+                        .d_k = d,
+                        .d_v = d,
+                        .page_size = 16,
+                        .cache = DType::f16,
+                        .phase = Phase::prefill};
+    list.add(fmt::format("prompts, {} wide", d), [=](CaseBuilder& b) { return attention_op(b, shape); });
+    for (const DType x : {DType::f16, DType::bf16}) {
+      list.add(fmt::format("prompts, {} wide, {}", d, dtype_info(x).name), [=](CaseBuilder& b) {
+        KvShape other = shape;
+        other.lengths = {40, 129}, other.fresh = {40, 2};
+        other.x = other.out = x;
+        return attention_op(b, other);
+      });
+    }
+    list.add(fmt::format("prompts, {} wide, strays", d), [=](CaseBuilder& b) {
+      KvShape other = shape;
+      other.page_size = 8;
+      other.strays = true;
+      return attention_op(b, other);
+    });
+    list.add(fmt::format("prompts, {} wide, live 50 of 100", d), [=](CaseBuilder& b) {
+      KvShape other = shape;
+      other.lengths = {200}, other.fresh = {100};
+      other.live = 50;
+      return attention_op(b, other);
+    });
+    for (const double scale : {0.0, 1e-30, 300.0, 1e30}) {
+      list.add(fmt::format("prompts, {} wide, queries of {}", d, scale), [=](CaseBuilder& b) {
+        KvShape other = shape;
+        other.lengths = {150}, other.fresh = {20};
+        return attention_op(b, other, scale);
+      });
+    }
   }
   list.add("even scores", [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 0); });
   return list.take();
