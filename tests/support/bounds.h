@@ -46,7 +46,7 @@ inline constexpr Arithmetic kCudaArithmetic{.activation = 1.0 / 254,
                                             .query = 0x1p-22,
                                             .softmax_weight = 0x1p-11,
                                             .prefill_weight = 0x1p-9,
-                                            .prefill_query = 0x1p-11,
+                                            .prefill_query = 0x1p-11 + 0x1p-22,
                                             .nmse = 5e-4};
 
 // Of one tensor, one per element.

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "backends/cuda/attention_mma_plan.h"
+#include "backends/cuda/attention_prefill_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
@@ -112,13 +113,35 @@ class CudaMmaAttention final : public CudaOp {
   std::string what_;
 };
 
+// Prompts on Hopper.
+class CudaPrefillAttention final : public CudaOp {
+ public:
+  CudaPrefillAttention(const Attention& op, const Target& target)
+      : args_(args_of(op)), plan_(prefill_plan(sizes_of(op, args_), target.multiprocessors)), what_(what_of(op)) {
+    plan_.scale = prefill_scale(op.scale);
+  }
+  void enqueue(const CudaRun& run) const override { check(launch_attention_prefill(args_, plan_, run.stream), what_); }
+
+ private:
+  AttentionArgs args_;
+  PrefillPlan plan_;
+  std::string what_;
+};
+
 }  // namespace
 
 std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
-  const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
+  const std::int64_t d_k = op.kv.k.dim(3);
+  const std::int64_t d_v = op.kv.v.dim(3);
   // Blocks count rows of queries in 32 bits.
-  if (op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && width > 0 && op.q.dim(0) * op.q.dim(1) < kLongest &&
-      takes_vectors(view_of(op.kv.k)) && takes_vectors(view_of(op.kv.v)) &&
+  const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && takes_vectors(view_of(op.kv.k)) &&
+                      takes_vectors(view_of(op.kv.v)) && op.q.dim(0) * op.q.dim(1) < kLongest;
+  if (halves && op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
+      attention_prefill_built()) {
+    return std::make_unique<CudaPrefillAttention>(op, target);
+  }
+  const int width = mma_width(d_k, d_v);
+  if (halves && width > 0 &&
       std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes) {
     return std::make_unique<CudaMmaAttention>(op, target, width);
   }

@@ -127,7 +127,7 @@ TEST_P(CudaPhase, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
 
 // Attention over two sequences of a cache with scattered pages: a long run of one, then tokens of both in turns. A
 // value of the longer one is NaN: tokens before it must not notice.
-Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int64_t n_kv_heads) {
+Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int64_t n_kv_heads, Phase phase) {
   constexpr std::int64_t kPage = 16;
   constexpr std::int64_t kPages = 90;  // of a sequence
   constexpr std::int32_t kRun = 150;
@@ -156,6 +156,7 @@ Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int
                      .seqs = b.ints(DType::i32, {n}, seqs),
                      .positions = b.ints(DType::i32, {n}, positions),
                      .scale = 0.3F,
+                     .phase = phase,
                      .out = b.output(DType::f32, {n, n_heads, d})};
   return b.finish("attention", op);
 }
@@ -168,9 +169,8 @@ TEST_P(CudaPhase, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
   CudaDevice device;
   for (const auto& [cache, d, n_heads, n_kv_heads] :
        {Shape{DType::f16, 128, 32, 4}, Shape{DType::f16, 64, 4, 4}, Shape{DType::f16, 80, 20, 1},
-        Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}}) {
-    Case whole = mixed_attention(cache, d, n_heads, n_kv_heads);
-    std::get<Attention>(whole.op).phase = GetParam();
+        Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}, Shape{DType::f16, 128, 20, 1}}) {
+    const Case whole = mixed_attention(cache, d, n_heads, n_kv_heads, GetParam());
     const auto& all = std::get<Attention>(whole.op);
     const std::int64_t n_tokens = all.q.dim(0);
     const std::int64_t width = n_heads * d;
@@ -184,6 +184,49 @@ TEST_P(CudaPhase, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
         ASSERT_EQ(without_payloads(rows_of(execute(part, device), "out", 0, count, width)),
                   without_payloads(rows_of(want, "out", first, count, width)))
             << d << " wide, tokens " << first << " and " << count - 1 << " more";
+      }
+    }
+  }
+}
+
+// Values that are not seen may be anything: the largest, which meet weights of 0 in the same instruction as small ones
+// that are seen, or no numbers at all.
+TEST_P(CudaPhase, ValuesThatATokenDoesNotSeeChangeNothing) {
+  constexpr std::int64_t kPage = 16;
+  constexpr std::int64_t kPages = 20;
+  constexpr std::int32_t kFirst = 245;  // its tokens lie on both sides of position 256
+  constexpr std::int64_t kTokens = 24;
+  CudaDevice device;
+  for (const std::int64_t d : {64, 128}) {
+    const auto run = [&](std::int32_t seen, float other) {
+      CaseBuilder b(8, Layout::dense);
+      std::vector<std::int32_t> pages(kPages);
+      std::iota(pages.begin(), pages.end(), 0);
+      std::vector<float> values(static_cast<std::size_t>(kPages * kPage * d));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float small = static_cast<float>(b.rng.normal()) * 0x1p-12F;
+        values[i] = static_cast<std::int64_t>(i) / d < seen ? small : other;
+      }
+      std::vector<std::int32_t> positions(kTokens);
+      std::iota(positions.begin(), positions.end(), kFirst);
+      const Attention op{.q = b.values(DType::f32, {kTokens, 8, d}, 3),
+                         .kv = {.k = b.weights(DType::f16, {kPages, kPage, 1, d}),
+                                .v = b.floats(DType::f16, {kPages, kPage, 1, d}, values),
+                                .pages = b.ints(DType::i32, {1, kPages}, pages)},
+                         .lengths = b.ints(DType::i32, {1}, {kPages * kPage}),
+                         .seqs = b.ints(DType::i32, {kTokens}, std::vector<std::int32_t>(kTokens, 0)),
+                         .positions = b.ints(DType::i32, {kTokens}, positions),
+                         .scale = 0.3F,
+                         .phase = GetParam(),
+                         .out = b.output(DType::f32, {kTokens, 8, d})};
+      return execute(b.finish("attention", op), device);
+    };
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const std::int32_t seen = kFirst + static_cast<std::int32_t>(token) + 1;
+      const auto want = rows_of(run(seen, 0), "out", 0, token + 1, 8 * d);
+      for (const float other : {65504.0F, -1.0F, INFINITY, NAN}) {
+        ASSERT_EQ(rows_of(run(seen, other), "out", 0, token + 1, 8 * d), want)
+            << d << " wide, " << other << " from position " << seen << " on";
       }
     }
   }

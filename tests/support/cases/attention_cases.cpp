@@ -143,6 +143,9 @@ KvShape random_kv(Rng& rng) {
     shape.d_k = rng.integer(1, 16) * 16;
     shape.d_v = rng.integer(1, 16) * 16;
     shape.cache = DType::f16;
+    if (rng.chance(0.5)) {
+      shape.d_k = shape.d_v = rng.chance(0.5) ? 64 : 128;
+    }
   }
   return shape;
 }
@@ -207,6 +210,45 @@ std::vector<CaseSpec> attention_cases() {
     list.add(fmt::format("cache f16, queries of {}", scale), [=](CaseBuilder& b) {
       return attention_op(b, {.lengths = {90}, .fresh = {4}, .d_k = 64, .d_v = 64, .cache = DType::f16}, scale);
     });
+  }
+  // Prompts of several sequences: more rows than a tile has, and fewer.
+  for (const std::int64_t d : {64, 80, 128}) {
+    const KvShape shape{.lengths = {130, 300, 128, 5},
+                        .fresh = {130, 40, 1, 5},
+                        .n_heads = 6,
+                        .n_kv_heads = 2,
+                        .d_k = d,
+                        .d_v = d,
+                        .page_size = 16,
+                        .cache = DType::f16};
+    list.add(fmt::format("prompts, {} wide", d), [=](CaseBuilder& b) { return attention_op(b, shape); });
+    for (const DType x : {DType::f16, DType::bf16}) {
+      list.add(fmt::format("prompts, {} wide, {}", d, dtype_info(x).name), [=](CaseBuilder& b) {
+        KvShape other = shape;
+        other.lengths = {40, 129}, other.fresh = {40, 2};
+        other.x = other.out = x;
+        return attention_op(b, other);
+      });
+    }
+    list.add(fmt::format("prompts, {} wide, strays", d), [=](CaseBuilder& b) {
+      KvShape other = shape;
+      other.page_size = 8;
+      other.strays = true;
+      return attention_op(b, other);
+    });
+    list.add(fmt::format("prompts, {} wide, live 50 of 100", d), [=](CaseBuilder& b) {
+      KvShape other = shape;
+      other.lengths = {200}, other.fresh = {100};
+      other.live = 50;
+      return attention_op(b, other);
+    });
+    for (const double scale : {0.0, 1e-30, 300.0, 1e30}) {
+      list.add(fmt::format("prompts, {} wide, queries of {}", d, scale), [=](CaseBuilder& b) {
+        KvShape other = shape;
+        other.lengths = {150}, other.fresh = {20};
+        return attention_op(b, other, scale);
+      });
+    }
   }
   list.add("even scores", [](CaseBuilder& b) { return attention_op(b, {.lengths = {12}, .fresh = {4}}, 0); });
   return list.take();

@@ -1,0 +1,320 @@
+#include <cmath>
+
+#include "backends/cuda/attention_prefill.cuh"
+#include "backends/cuda/launch.cuh"
+
+// The instructions are of sm_90a alone.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CONCLAVE_PREFILL 1
+#else
+#define CONCLAVE_PREFILL 0
+#endif
+
+namespace conclave::cuda {
+namespace {
+
+#if CONCLAVE_PREFILL
+
+// The kernel starts with 168 for every thread.
+constexpr int kCopyingRegisters = 56;
+constexpr int kAttendingRegisters = 224;
+static_assert(kCopyingRegisters + kPrefillGroups * kAttendingRegisters <= 3 * 168);
+
+// Barriers by number: of each warpgroup, and of each one's turn.
+constexpr int kGroupBarrier = 1;
+constexpr int kTurnBarrier = kGroupBarrier + kPrefillGroups;
+
+// One warpgroup's share of a run.
+template <int d>
+class Attending {
+ public:
+  __device__ __forceinline__ Attending(const AttentionArgs& args, const PrefillRun& run, int group,
+                                       PrefillShared<d>& shared, StageCount<prefill_stages(d)>& count, float2 by)
+      : args_(args), run_(run), shared_(shared), count_(count), group_(group), state_(by) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      state_.end[r] = run.most;  // a row that is none sees what the others see
+      if (row(r) < run.rows.n) state_.end[r] = static_cast<unsigned>(visible_end(args, run.rows.token(row(r))));
+    }
+  }
+
+  // `both`: the other warpgroup does the same. They take turns at the matrix instruction.
+  __device__ __forceinline__ void attend(bool both) {
+    const int n_units = run_.n_units();
+    if (n_units > 0) {
+      float s[64];
+      await_keys();
+      wgmma_fence();
+      multiply_keys(s);
+      wgmma_commit();
+      wgmma_wait<0>();
+      hold_sums(s);
+      hide(s, 0);
+      release(shared_.no_keys);
+      weigh(s, state_);
+      pack(s);
+      // While weights of one unit are multiplied with values, those of the next are made.
+#pragma unroll 1
+      for (int unit = 1; unit < n_units; ++unit) {
+        restore(unit - 1);
+        ++count_.n;
+        await_keys();
+        if (both) wait_for_turn(kTurnBarrier + group_);
+        wgmma_fence();
+        multiply_keys(s);
+        wgmma_commit();
+        --count_.n;
+        await_values();
+        wgmma_fence();
+        multiply_values();
+        wgmma_commit();
+        if (both) give_turn(kTurnBarrier + (group_ ^ 1));
+        ++count_.n;
+        wgmma_wait<1>();
+        hold_sums(s);
+        hide(s, unit);
+        release(shared_.no_keys);
+        const float2 by = weigh(s, state_);
+        hold_sums(s);
+        if (__all_sync(kAllLanes, by.x == 1 && by.y == 1) == 0) {
+          wgmma_wait<0>();
+          hold_sums(acc_);
+          shrink(by);
+        }
+        wgmma_wait<0>();
+        hold_sums(acc_);
+        --count_.n;
+        release(shared_.no_values);
+        ++count_.n;
+        pack(s);
+      }
+      restore(n_units - 1);
+      await_values();
+      wgmma_fence();
+      multiply_values();
+      wgmma_commit();
+      wgmma_wait<0>();
+      hold_sums(acc_);
+      release(shared_.no_values);
+      ++count_.n;
+    }
+    store();
+  }
+
+ private:
+  static constexpr int kHalf = kPrefillUnit * 128;  // bytes to the second 64 numbers of a unit's rows
+
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x) % kWarp;
+  }
+  __device__ __forceinline__ int row(int r) const {
+    return group_ * kPrefillGroupRows + static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * 16 + lane() / 4 + 8 * r;
+  }
+  __device__ __forceinline__ void await_keys() const {
+    barrier_wait(&shared_.has_keys[count_.place()], count_.parity());
+    shared_for_wgmma();
+  }
+  __device__ __forceinline__ void await_values() const {
+    barrier_wait(&shared_.has_values[count_.place()], count_.parity());
+    shared_for_wgmma();
+  }
+  __device__ __forceinline__ void release(std::uint64_t* barriers) const {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(&barriers[count_.place()]);
+  }
+  __device__ __forceinline__ void multiply_keys(float (&s)[64]) const {
+    const std::uint64_t q = rows_descriptor(shared_address(shared_.queries[group_]));
+    const std::uint64_t k = rows_descriptor(shared_address(shared_.keys[count_.place()]));
+    wgmma_scores<false>(s, q, k);
+#pragma unroll
+    for (int step = 1; step < d / 16; ++step) {
+      const int on = step % 4 * 32;
+      wgmma_scores<true>(s, descriptor_at(q, step / 4 * (kPrefillGroupRows * 128) + on),
+                         descriptor_at(k, step / 4 * kHalf + on));
+    }
+  }
+  __device__ __forceinline__ void multiply_values() {
+    const std::uint64_t v = values_descriptor(shared_address(shared_.values[count_.place()]), kHalf);
+#pragma unroll
+    for (int step = 0; step < kPrefillUnit / 16; ++step) {
+      add_wgmma_values(acc_, p_[step], descriptor_at(v, step * 16 * 128));
+    }
+  }
+  __device__ __forceinline__ void hide(float (&s)[64], int unit) {
+    const uint4 there = shared_.there[count_.place()];
+    if (run_.all_see(unit) && (there.x & there.y & there.z & there.w) == 0xFFFFFFFFU) {
+      state_.seen[0] = state_.seen[1] = true;
+    } else {
+      hide_unseen(s, state_, static_cast<unsigned>(unit) * kPrefillUnit, there);
+    }
+  }
+  __device__ __forceinline__ void pack(const float (&s)[64]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const __half2 pair = __floats2half2_rn(s[2 * i], s[2 * i + 1]);
+      p_[i / 4][i % 4] = *reinterpret_cast<const unsigned*>(&pair);
+    }
+  }
+  __device__ __forceinline__ void shrink(float2 by) {
+#pragma unroll
+    for (int i = 0; i < d / 2; ++i) acc_[i] = acc_[i] * (i % 4 < 2 ? by.x : by.y);
+  }
+  // Adds what was replaced among a unit's values, for the rows that see it.
+  __device__ __forceinline__ void restore(int unit) {
+    if (run_.all_see(unit)) return;
+    barrier_wait(&shared_.has_values[count_.place()], count_.parity());
+    const uint4 changed = shared_.changed[count_.place()];
+    if ((changed.x | changed.y | changed.z | changed.w) == 0) return;
+    const unsigned begin = static_cast<unsigned>(unit) * kPrefillUnit;
+    const unsigned end = min(run_.most - begin, unsigned{kPrefillUnit});
+#pragma unroll 1
+    for (unsigned j = run_.least > begin ? run_.least - begin : 0; j < end; ++j) {
+      const RowPlace at = locate(args_, run_.rows.seq, run_.rows.kv_head, begin + j, run_.most);
+      if (at.k < 0) continue;
+      float p[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        unsigned word = 0;
+#pragma unroll
+        for (unsigned n = 0; n < 16; ++n) word |= p_[n / 2][n % 2 * 2 + r] & (n == j / 8 ? 0xFFFFFFFFU : 0U);
+        word = __shfl_sync(kAllLanes, word, (lane() & ~3) + static_cast<int>(j % 8 / 2));
+        p[r] = half_at(word, j % 2 != 0);
+      }
+#pragma unroll
+      for (int n = 0; n < d / 8; ++n) {
+        const unsigned pair = *reinterpret_cast<const unsigned*>(args_.v.data + at.v + (8 * n + lane() % 4 * 2) * 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float v = half_at(pair, i % 2 != 0);
+          const bool counts = begin + j < state_.end[i / 2] && !(fabsf(v) <= PrefillState::kMost);
+          if (counts) acc_[4 * n + i] = fmaf(p[i / 2], v, acc_[4 * n + i]);
+        }
+      }
+    }
+  }
+  __device__ static float half_at(unsigned pair, bool second) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(second ? pair >> 16 : pair)));
+  }
+  __device__ __forceinline__ void store() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float sum = state_.sum[r];
+      sum = sum + __shfl_xor_sync(kAllLanes, sum, 1);
+      sum = sum + __shfl_xor_sync(kAllLanes, sum, 2);
+      if (row(r) >= run_.rows.n) continue;
+      const float by = 1.0F / sum;
+      std::byte* out = row_of(args_.out, run_.rows.token(row(r)), run_.rows.head(row(r)));
+      const bool pairs = args_.out.type == DType::f32 && reinterpret_cast<std::uintptr_t>(out) % 8 == 0;
+#pragma unroll
+      for (int n = 0; n < d / 8; ++n) {
+        // No zero with a sign: whether it has one may depend on units of which nothing is seen.
+        const float x = state_.seen[r] ? acc_[4 * n + 2 * r] * by + 0.0F : 0.0F;
+        const float y = state_.seen[r] ? acc_[4 * n + 2 * r + 1] * by + 0.0F : 0.0F;
+        const int at = 8 * n + lane() % 4 * 2;
+        if (pairs) {
+          reinterpret_cast<float2*>(out)[at / 2] = {x, y};
+        } else {
+          store_float(args_.out.type, out, at, x);
+          store_float(args_.out.type, out, at + 1, y);
+        }
+      }
+    }
+  }
+
+  const AttentionArgs& args_;
+  const PrefillRun& run_;
+  PrefillShared<d>& shared_;
+  StageCount<prefill_stages(d)>& count_;
+  int group_;
+  PrefillState state_;
+  float acc_[d / 2] = {};
+  unsigned p_[kPrefillUnit / 16][4];  // weights, as the left operand
+};
+
+// A warpgroup without rows: units go by.
+template <int d>
+__device__ __forceinline__ void pass_units(int n_units, PrefillShared<d>& shared,
+                                           StageCount<prefill_stages(d)>& count) {
+  const bool tells = threadIdx.x % kWarp == 0;
+#pragma unroll 1
+  for (int unit = 0; unit < n_units; ++unit, ++count.n) {
+    barrier_wait(&shared.has_keys[count.place()], count.parity());
+    __syncwarp();
+    if (tells) barrier_arrive(&shared.no_keys[count.place()]);
+    barrier_wait(&shared.has_values[count.place()], count.parity());
+    __syncwarp();
+    if (tells) barrier_arrive(&shared.no_values[count.place()]);
+  }
+}
+
+#endif
+
+// Where it has no body, launch bounds tell (attention_prefill_built).
+template <int d>
+__global__ void __launch_bounds__(CONCLAVE_PREFILL ? kPrefillThreads : kWarp, 1)
+    prefill_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
+                   PrefillScale scale) {
+  begin();
+#if !CONCLAVE_PREFILL
+  static_cast<void>(scale);
+#else
+  extern __shared__ std::byte prefill_memory[];
+  auto& shared =
+      *reinterpret_cast<PrefillShared<d>*>(prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U);
+  static_assert(sizeof(PrefillShared<d>) + 1024 == prefill_attention_shared(d));
+  constexpr int kWarps = kPrefillGroup / kWarp;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < prefill_stages(d); ++i) {
+      barrier_init(&shared.has_keys[i], kPrefillGroup + kWarps);
+      barrier_init(&shared.no_keys[i], kPrefillGroups * kWarps);
+      barrier_init(&shared.has_values[i], kPrefillGroup);
+      barrier_init(&shared.no_values[i], kPrefillGroups * kWarps);
+    }
+  }
+  __syncthreads();
+  StageCount<prefill_stages(d)> count;
+  if (threadIdx.x >= kPrefillGroups * kPrefillGroup) {
+    fewer_registers<kCopyingRegisters>();
+    for_each_run(args, cut, [&](const PrefillRun& run) { copy_units<d>(args, run, shared, count); });
+    end_copies();
+    await_copies<0>();
+  } else {
+    more_registers<kAttendingRegisters>();
+    const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kPrefillGroup, 0);
+    if (group == 1) give_turn(kTurnBarrier);
+    for_each_run(args, cut, [&](const PrefillRun& run) {
+      const int first = group * kPrefillGroupRows;
+      if (run.rows.n <= first) {
+        pass_units<d>(run.n_units(), shared, count);
+        return;
+      }
+      group_barrier(kGroupBarrier + group);  // nobody still reads the queries before these
+      const float2 by = put_queries<d>(args, scale, run.rows, first, shared.queries[group]);
+      shared_for_wgmma();
+      group_barrier(kGroupBarrier + group);
+      Attending<d>(args, run, group, shared, count, by).attend(run.rows.n > kPrefillGroupRows);
+    });
+  }
+#endif
+}
+
+}  // namespace
+
+PrefillScale prefill_scale(float scale) {
+  int exponent = 0;
+  const float half = std::frexp(scale * 0x1.715476p+0F, &exponent);
+  return {.factor = 2 * half, .power = std::ldexp(1.0F, exponent - 1)};
+}
+
+bool attention_prefill_built() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, prefill_kernel<128>) == cudaSuccess &&
+         attributes.maxThreadsPerBlock >= kPrefillThreads;
+}
+
+int launch_attention_prefill(const AttentionArgs& args, const PrefillPlan& plan, const Stream& stream) {
+  const auto kernel = plan.d == 64 ? prefill_kernel<64> : prefill_kernel<128>;
+  return launch(kernel, plan.launch, stream, args, plan.cut, plan.scale);
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,318 @@
+// Attention of prompts: what a block has in shared memory, which rows it takes, how units get there and queries, and
+// softmax. attention_prefill_plan.h has the arithmetic.
+#pragma once
+
+#include "backends/cuda/attention_items.cuh"
+#include "backends/cuda/attention_prefill_plan.h"
+#include "backends/cuda/attention_wgmma.cuh"
+
+namespace conclave::cuda {
+
+template <int d>
+struct PrefillShared {
+  static constexpr int kStages = prefill_stages(d);
+  static constexpr int kUnitBytes = kPrefillUnit * 2 * d;
+
+  std::byte queries[kPrefillGroups][kPrefillGroupRows * 2 * d];
+  std::byte keys[kStages][kUnitBytes];
+  std::byte values[kStages][kUnitBytes];
+  uint4 there[kStages];             // positions of the unit, a bit each
+  uint4 changed[kStages];           // whether values that are no numbers have been replaced; a word from each warp
+  std::uint64_t has_keys[kStages];  // copied
+  std::uint64_t no_keys[kStages];   // used
+  std::uint64_t has_values[kStages];
+  std::uint64_t no_values[kStages];
+};
+
+// Bytes to a 16-byte piece of a row, in a tile of `rows` rows.
+template <int rows>
+__device__ __forceinline__ int turned_piece(int row, int piece) {
+  return piece / 8 * (rows * 128) + row * 128 + ((piece ^ row) & 7) * 16;
+}
+
+// Units one after another take the stages in turn.
+template <int kStages>
+struct StageCount {
+  unsigned n = 0;
+  __device__ unsigned place() const { return n % kStages; }
+  __device__ unsigned parity() const { return n / kStages % 2; }
+};
+
+// Rows of one sequence.
+struct PrefillRun {
+  Rows rows;
+  unsigned least;  // each of them sees so many positions
+  unsigned most;   // none sees more
+
+  __device__ int n_units() const { return static_cast<int>((most + (kPrefillUnit - 1)) / kPrefillUnit); }
+  // Whether each row sees all of a unit, as far as it is there.
+  __device__ bool all_see(int unit) const { return static_cast<unsigned>(unit) * kPrefillUnit + kPrefillUnit <= least; }
+};
+
+// From token `first` on, up to `end`: how many are of one sequence, and what they see. By whole warps, each for itself.
+__device__ __forceinline__ int find_run(const AttentionArgs& args, std::int64_t first, std::int64_t end,
+                                        PrefillRun& run) {
+  run.rows.first_token = first;
+  run.rows.seq = int_at(args.seqs, first);
+  run.least = 0xFFFFFFFFU;
+  run.most = 0;
+  int n = 0;
+  for (int more = kWarp; more == kWarp; n += more) {
+    const std::int64_t token = first + n + threadIdx.x % kWarp;
+    const bool same = token < end && int_at(args.seqs, token) == run.rows.seq;
+    const unsigned others = ~__ballot_sync(kAllLanes, same);
+    more = others == 0 ? kWarp : __ffs(static_cast<int>(others)) - 1;
+    if (static_cast<int>(threadIdx.x % kWarp) < more) {
+      const auto sees = static_cast<unsigned>(visible_end(args, token));
+      run.least = min(run.least, sees);
+      run.most = max(run.most, sees);
+    }
+  }
+  run.least = __reduce_min_sync(kAllLanes, run.least);
+  run.most = __reduce_max_sync(kAllLanes, run.most);
+  return n;
+}
+
+// The runs that are the block's. Later tokens, which see more, come first, and blocks take turns in who gets the most.
+template <class Each>
+__device__ __forceinline__ void for_each_run(const AttentionArgs& args, const AttentionCut& cut, const Each& each) {
+  const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
+  // Fewer than 2^31: rows of queries are.
+  const auto parts = static_cast<unsigned>(cut.head_parts);
+  const auto workers = static_cast<unsigned>(cut.workers);
+  const unsigned per_group = static_cast<unsigned>(args.k.dims[2]) * parts;
+  const unsigned per_worker = static_cast<unsigned>(cut.n_groups) * per_group;
+  bool back = false;
+#pragma unroll 1
+  for (unsigned first = 0; first < workers * per_worker; first += gridDim.x, back = !back) {
+    const unsigned item = first + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    if (item >= workers * per_worker) continue;
+    const unsigned worker = item / per_worker;
+    const unsigned nth = item - worker * per_worker;
+    const unsigned head_part = nth % per_group;
+    PrefillRun run;
+    run.rows.kv_head = static_cast<std::int32_t>(head_part / parts);
+    const std::int32_t head = static_cast<std::int32_t>(head_part % parts) * cut.n_heads;
+    run.rows.n_heads = min(cut.n_heads, args.group - head);
+    run.rows.first_head = static_cast<std::int64_t>(run.rows.kv_head) * args.group + head;
+    std::int64_t token = (cut.n_groups - 1 - nth / per_group) * cut.n_tokens;
+    const std::int64_t end = min(token + cut.n_tokens, n_live);
+#pragma unroll 1
+    for (unsigned whose = 0; token < end; whose = whose + 1 == workers ? 0 : whose + 1) {
+      const int n = find_run(args, token, end, run);
+      run.rows.n = n * run.rows.n_heads;
+      if (whose == worker) each(run);
+      token += n;
+    }
+  }
+}
+
+// 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`.
+template <int d>
+__device__ __forceinline__ void copy_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
+  constexpr int kPieces = d / 8;
+  constexpr int kAtOnce = kWarp / kPieces;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp;
+  const int piece = lane % kPieces;
+#pragma unroll 8
+  for (int i = 0; i < kWarp; i += kAtOnce) {
+    const int row = i + lane / kPieces;
+    const long long from = __shfl_sync(kAllLanes, at, row);
+    const bool is = (there >> row & 1U) != 0;
+    copy_16_or_zeros(tile + turned_piece<kPrefillUnit>(first + row, piece), pool + (is ? from + piece * 16 : 0), is);
+  }
+}
+
+// Makes zeros of what is no number in the pieces that the thread has copied, from row `from` on. Whether there was any.
+template <int d>
+__device__ __forceinline__ bool replace_values(std::byte* tile, int from) {
+  constexpr int kPieces = d / 8;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp + lane / kPieces;
+  bool any = false;
+#pragma unroll 1
+  for (int row = first; row < first - lane / kPieces + kWarp; row += kWarp / kPieces) {
+    if (row < from) continue;
+    auto* words = reinterpret_cast<unsigned*>(tile + turned_piece<kPrefillUnit>(row, lane % kPieces));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      unsigned word = words[i];
+      if ((word & 0x7C00U) == 0x7C00U) word &= 0xFFFF0000U;
+      if ((word & 0x7C000000U) == 0x7C000000U) word &= 0xFFFFU;
+      if (word == words[i]) continue;
+      words[i] = word;
+      any = true;
+    }
+  }
+  return any;
+}
+
+// All units of a run, by the warpgroup that copies.
+template <int d>
+__device__ __forceinline__ void copy_units(const AttentionArgs& args, const PrefillRun& run, PrefillShared<d>& shared,
+                                           StageCount<prefill_stages(d)>& count) {
+  const int t = static_cast<int>(threadIdx.x) % kPrefillGroup;
+  const bool tells = t % kWarp == 0;
+  const int n_units = run.n_units();
+#pragma unroll 1
+  for (int unit = 0; unit < n_units; ++unit, ++count.n) {
+    const std::int64_t begin = static_cast<std::int64_t>(unit) * kPrefillUnit;
+    const RowPlace at = locate(args, run.rows.seq, run.rows.kv_head, begin + t, run.most);
+    const unsigned there = __ballot_sync(kAllLanes, at.k >= 0);
+    const unsigned place = count.place();
+    const unsigned before = count.parity() ^ 1U;
+    barrier_wait(&shared.no_keys[place], before);
+    if (tells) {
+      reinterpret_cast<unsigned*>(&shared.there[place])[t / kWarp] = there;
+      barrier_arrive(&shared.has_keys[place]);
+    }
+    copy_rows<d>(shared.keys[place], args.k.data, at.k, there);
+    barrier_arrive_with_copies(&shared.has_keys[place]);
+    barrier_wait(&shared.no_values[place], before);
+    copy_rows<d>(shared.values[place], args.v.data, at.v, there);
+    if (run.all_see(unit)) {
+      barrier_arrive_with_copies(&shared.has_values[place]);
+      continue;
+    }
+    end_copies();
+    await_copies<0>();
+    const int from = static_cast<int>(max(static_cast<std::int64_t>(run.least) - begin, std::int64_t{0}));
+    const bool changed = __any_sync(kAllLanes, replace_values<d>(shared.values[place], from)) != 0;
+    if (tells) reinterpret_cast<unsigned*>(&shared.changed[place])[t / kWarp] = changed ? 1 : 0;
+    shared_for_wgmma();
+    barrier_arrive(&shared.has_values[place]);
+  }
+}
+
+// The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for the
+// lane's two rows, what scores are multiplied by.
+template <int d>
+__device__ __forceinline__ float2 put_queries(const AttentionArgs& args, const PrefillScale& scale, const Rows& rows,
+                                              int first, std::byte* tile) {
+  constexpr int kAtOnce = 8;
+  constexpr int kEach = d / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp_row = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * 16;
+  // A row that is none is the last one again.
+  const int own = min(first + warp_row + lane % 16, rows.n - 1);
+  const auto own_at = reinterpret_cast<unsigned long long>(row_of(args.q, rows.token(own), rows.head(own)));
+  const bool vectors = args.q.type == DType::f32 && __all_sync(kAllLanes, own_at % (4 * kEach) == 0) != 0;
+  float by[2] = {1, 1};
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    float x[kAtOnce][kEach];
+    const auto load = [&](const auto& each) {
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        const unsigned long long at = __shfl_sync(kAllLanes, own_at, part * kAtOnce + r);
+        each(reinterpret_cast<const std::byte*>(at), x[r]);
+      }
+    };
+    if (vectors) {
+      load([&](const std::byte* row, float* to) {
+        const auto* pairs = reinterpret_cast<const float2*>(row + 4 * kEach * lane);
+        if constexpr (kEach == 4) {
+          const float4 four = *reinterpret_cast<const float4*>(pairs);
+          to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+        } else {
+          to[0] = pairs->x, to[1] = pairs->y;
+        }
+      });
+    } else {
+      load([&](const std::byte* row, float* to) {
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) to[i] = load_float(args.q.type, row, kEach * lane + i);
+      });
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      float largest = 0;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) largest = fmaxf(largest, fabsf(x[r][i]));
+      // None is negative: their bits have the same order.
+      largest = __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(largest)));
+      // Exponents as f32 stores them: the largest gets 127 + 13. An infinity stays one.
+      const unsigned grown = min(267U - (__float_as_uint(largest) >> 23U), 253U);
+      const float grow = __uint_as_float(grown << 23U);
+      std::byte* to = tile + turned_piece<kPrefillGroupRows>(warp_row + part * kAtOnce + r, kEach * lane / 8);
+#pragma unroll
+      for (int i = 0; i < kEach; i += 2) {
+        *reinterpret_cast<__half2*>(to + (kEach * lane + i) % 8 * 2) =
+            __floats2half2_rn(x[r][i] * grow * scale.factor, x[r][i + 1] * grow * scale.factor);
+      }
+      if (lane / 4 == r) by[part] = fmaxf(scale.power * __uint_as_float((254U - grown) << 23U), 0x1p-126F);
+    }
+  }
+  return {by[0], by[1]};
+}
+
+// What the lane's two rows have come to.
+struct PrefillState {
+  static constexpr float kMost = 0x1.fffffep127F;
+
+  float c[2];
+  float max[2] = {-kMost, -kMost};
+  float base[2];
+  float sum[2] = {0, 0};  // of the lane's columns
+  unsigned end[2] = {0, 0};
+  bool seen[2] = {false, false};  // anything
+
+  __device__ __forceinline__ explicit PrefillState(float2 by) : c{by.x, by.y} {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) base[r] = base_of(r);
+  }
+  __device__ __forceinline__ float base_of(int r) const {
+    return fminf(fmaf(-max[r], c[r], 7.0F), kMost);
+  }
+};
+
+// Scores that a row does not see are -infinity.
+__device__ __forceinline__ void hide_unseen(float (&s)[64], PrefillState& state, unsigned begin, const uint4& there) {
+  const unsigned words[4] = {there.x, there.y, there.z, there.w};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int end = state.end[r] > begin ? static_cast<int>(min(state.end[r] - begin, unsigned{kPrefillUnit})) : 0;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const int n = end - 32 * q;
+      unsigned bits = words[q] & (n >= 32 ? 0xFFFFFFFFU : n <= 0 ? 0U : (1U << n) - 1);
+      state.seen[r] = state.seen[r] || bits != 0;
+      bits >>= threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if ((bits >> (i / 2 * 8 + i % 2) & 1U) == 0) s[16 * q + i / 2 * 4 + 2 * r + i % 2] = -INFINITY;
+      }
+    }
+  }
+}
+
+// Scores to weights. Returns what the rows' sums so far are multiplied by.
+__device__ __forceinline__ float2 weigh(float (&s)[64], PrefillState& state) {
+  float by[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float& max = state.max[r];
+#pragma unroll
+    for (int n = 0; n < 16; ++n) max = fmaxf(max, fmaxf(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
+    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
+    const float base = state.base_of(r);
+    by[r] = power_of_two(base - state.base[r]);
+    state.base[r] = base;
+    float sums[2] = {0, 0};
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& p = s[4 * n + 2 * r + i];
+        p = power_of_two(fmaf(p, state.c[r], base));
+        sums[i] = sums[i] + p;
+      }
+    }
+    state.sum[r] = fmaf(state.sum[r], by[r], sums[0] + sums[1]);
+  }
+  return {by[0], by[1]};
+}
+
+}  // namespace conclave::cuda
