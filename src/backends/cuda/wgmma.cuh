@@ -151,6 +151,20 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned pa
   }
 }
 
+// Where a ring stands. Who fills waits for the parity before.
+template <int kPlaces>
+struct Ring {
+  int place = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void next() {
+    if (++place == kPlaces) {
+      place = 0;
+      parity ^= 1U;
+    }
+  }
+};
+
 // How many registers a thread of this warpgroup has from here on.
 template <int kRegisters>
 __device__ __forceinline__ void more_registers() {

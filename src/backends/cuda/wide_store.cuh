@@ -6,21 +6,6 @@
 
 namespace conclave::cuda {
 
-// Four floats as elements of a row, from one whose address their size divides.
-__device__ __forceinline__ void store_4(DType type, std::byte* to, const float (&y)[4]) {
-  if (type == DType::f32) {
-    *reinterpret_cast<float4*>(to) = {y[0], y[1], y[2], y[3]};
-    return;
-  }
-  std::uint16_t bits[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    bits[i] =
-        type == DType::f16 ? __half_as_ushort(__float2half_rn(y[i])) : __bfloat16_as_ushort(__float2bfloat16_rn(y[i]));
-  }
-  *reinterpret_cast<ushort4*>(to) = {bits[0], bits[1], bits[2], bits[3]};
-}
-
 // Rows `first` to first + 31 of a tile, whose products lie in shared memory: four columns a thread.
 class WideStore {
  public:

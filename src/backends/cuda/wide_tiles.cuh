@@ -30,20 +30,6 @@ struct WideShared {
 };
 static_assert(sizeof(WideShared) <= kWideOutBytes + kWideTileBytes);
 
-// Where a ring stands. Who fills waits for the parity before.
-template <int kPlaces>
-struct Ring {
-  int place = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void next() {
-    if (++place == kPlaces) {
-      place = 0;
-      parity ^= 1U;
-    }
-  }
-};
-
 inline constexpr int kCopyingBarrier = 1;  // of the warpgroup that copies; 2 and 3 are of those that multiply
 
 // Walks over the tiles of a block, in order: tiles of `rows` rows over all lists that are not left to few_rows, and

@@ -1,0 +1,82 @@
+// How weights and rows get to where prefill_rows multiplies them.
+#pragma once
+
+#include "backends/cuda/prefill_tiles.cuh"
+#include "backends/cuda/weight_planes.h"
+
+namespace conclave::cuda {
+
+// The columns of a tile that begins at place `first` of the output. Gate and up alternate every 8: of 16 columns of a
+// warp, one lane has both. Where outputs become a bank, places are those of the bank.
+struct PrefillColumnsOf {
+  const PrefillArgs& args;
+  int expert;
+  int first;
+
+  // Of column c of weights, or of its gate and up, in the output.
+  __device__ __forceinline__ int place(int c) const { return first + (args.up != nullptr ? c / 16 * 8 + c % 8 : c); }
+  // Columns past the last exist in banks.
+  __device__ __forceinline__ int column(int place) const {
+    return args.bank_out != nullptr ? place / kChunk * kChunk + bank_element(place % kChunk) : place;
+  }
+  // Past the last column it is the last again: computed and not used.
+  __device__ __forceinline__ const std::byte* address(int c) const {
+    const int named = column(place(c));
+    const std::int64_t at = named < args.n ? named : args.n - 1;
+    return args.up != nullptr && (c & 8) != 0 ? args.up + expert * args.up_expert + at * args.up_column
+                                              : args.w + expert * args.w_expert + at * args.w_column;
+  }
+};
+
+// Superblock c of 32 columns to where it belongs: their place in the stage, `to`, and of q6_k's d, `d_to`. By a warp.
+// Copies take a line of memory at a time: so neighbouring lanes have neighbouring 16-byte parts, of as few columns at
+// once as can be.
+template <DType type>
+__device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to, const std::byte* const* columns, int c,
+                                                     int chunks, int lane) {
+  if constexpr (is_affine(type)) {
+    constexpr int kParts = block_bytes(type) / 16;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const int part = lane + kWarp * i;
+      copy_16_of_many(to + 16 * part, columns[part / kParts] + (c * block_bytes(type) + part % kParts * 16));
+    }
+  } else {
+    constexpr int kStride = prefill_column_stride(type);
+    const PlanesQ6K planes{chunks};
+    const std::int64_t ql = planes.ql(c) + 16 * (lane % 8);
+#pragma unroll
+    for (int i = 0; i < kWarp; i += 4) {
+      copy_16_of_many(to + (i + lane / 8) * kStride + 16 * (lane % 8), columns[i + lane / 8] + ql);
+    }
+    const std::int64_t qh = planes.qh(c) + 16 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < kWarp; i += 8) {
+      copy_16_of_many(to + (i + lane / 4) * kStride + 128 + 16 * (lane % 4), columns[i + lane / 4] + qh);
+    }
+    copy_16(to + lane * kStride + 192, columns[lane] + planes.scales(c));
+    // The column goes on for whole 16-byte words.
+    copy_4(d_to + 4 * lane, columns[lane] + planes.d(c & ~1));
+  }
+}
+
+// Half a superblock of a tile's rows, `x` its first element of row 0: 16-byte part p of 64 of k at place p ^ row % 8.
+template <int kRows>
+__device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, std::int64_t stride,
+                                                  const TableSlot* slots, int count, int lane) {
+  const int part = lane % 16;
+  const int second = lane / 16;  // of two rows at once
+  const unsigned slice = to + part / 8 * prefill_slice(kRows);
+  const std::uint16_t* from = x + 8 * part;
+#pragma unroll 1
+  for (int first = 0; first < count; first += 8) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = 2 * i + second;
+      const int row = slots[first + r].from;  // none past the last
+      if (row >= 0) copy_16(slice + (first + r) * 128 + ((part ^ r) & 7) * 16, from + row * stride);
+    }
+  }
+}
+
+}  // namespace conclave::cuda

@@ -1,0 +1,157 @@
+// Weights of a superblock as bf16, 2^28 times smaller, in the registers that wgmma takes (wgmma_bf16.cuh).
+//
+// A level of b bits is put at bits 8 - b to 7 of a bf16 and read as that number: level * 2^(b - 8 - 125 - 8) without
+// anything added to it, since numbers below the normal ones, and the smallest of those, go on in even steps. So
+//   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits, 130 of 5, 131 of 6
+// and q6_k's minimum is 32 scales. Two weights, two apart in their row, share a word.
+#pragma once
+
+#include "backends/cuda/bf16_pair.cuh"
+#include "backends/cuda/element.cuh"
+#include "backends/cuda/prefill_rows_plan.h"
+
+namespace conclave::cuda {
+
+inline constexpr float kPrefillSmaller = 0x1p-28F;
+inline constexpr float kPrefillLarger = 0x1p28F;
+
+// What a lane decodes of a superblock: of two columns, 8 apart, elements 64 t to 64 t + 63, t = lane % 4. Those have two
+// scales in q4_k and q5_k, of 32 elements, and four in q6_k.
+template <DType type>
+class PrefillLevels {
+ public:
+  static constexpr int kWords = type == DType::q4_k ? 4 : 2;  // that are loaded at once, as there are registers for
+  static constexpr int kSteps = 2 * kWords;                   // of wgmma, that they make
+  static constexpr int kStride = prefill_column_stride(type);
+
+  // `column`: the lane's first column's superblock in shared memory. q6_k: superblock c, whose d is in the word at `d`.
+  __device__ __forceinline__ void load_scales(const std::byte* column, const std::byte* d, int c, int t) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const std::byte* from = column + 8 * j * kStride;
+      if constexpr (is_affine(type)) {
+        affine_scales(j, from, t);
+      } else {
+        const unsigned word = word_at(d + 8 * j * 4);
+        factor_[j] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16 * (c & 1))));
+        packed_[j] = word_at(from + 192 + 4 * t) ^ 0x80808080U;
+      }
+    }
+  }
+  // Before the words of half h.
+  __device__ __forceinline__ void begin_half(int h) {
+    if constexpr (type == DType::q6_k) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float less = -32896.0F * factor_[j];  // exact, as is all of it up to the pair
+        const float first = fmaf(__uint_as_float(__byte_perm(packed_[j], 0x47U, 0x4505 + 0x10 * h)), factor_[j], less);
+        const float second = fmaf(__uint_as_float(__byte_perm(packed_[j], 0x47U, 0x4525 + 0x10 * h)), factor_[j], less);
+        const unsigned scales = bf16_pair(first, second);
+        scale_[j] = bf16_pair_fma(scales, 0x73007300U, 0x80008000U);   // 2^103
+        offset_[j] = bf16_pair_fma(scales, 0xB400B400U, 0x80008000U);  // -32 * 2^-28
+      }
+    }
+  }
+
+  // Words kWords part and on of half h.
+  __device__ __forceinline__ void load(const std::byte* column, int t, int h, int part) {
+    const int at = 16 * h + 4 * kWords * part;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const std::byte* from = column + 8 * j * kStride + at;
+      if constexpr (type == DType::q4_k) {
+        const auto four = *reinterpret_cast<const uint4*>(from + 16 + 32 * t);
+        low_[j][0] = four.x;
+        low_[j][1] = four.y;
+        low_[j][2] = four.z;
+        low_[j][3] = four.w;
+      } else if constexpr (type == DType::q5_k) {
+        two_at(from + 48 + 32 * t, low_[j]);
+        two_at(from + 16, bits_[j]);
+      } else {
+        two_at(from + 64 * (t / 2), low_[j]);
+        two_at(from + 64 * (t / 2) + 32, high_[j]);
+        two_at(from + 128 + 32 * (t / 2), bits_[j]);
+      }
+    }
+  }
+
+  // Of these words, step i.
+  __device__ __forceinline__ void step(int i, int t, unsigned (&a)[4]) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const unsigned scale = i % 2 == 0 ? bf16_low_twice(scale_[j]) : bf16_high_twice(scale_[j]);
+      const unsigned offset = i % 2 == 0 ? bf16_low_twice(offset_[j]) : bf16_high_twice(offset_[j]);
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) a[j + 2 * odd] = bf16_pair_fma(levels(j, i, odd, t), scale, offset);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ unsigned word_at(const std::byte* p) {
+    return *reinterpret_cast<const unsigned*>(p);
+  }
+  static __device__ __forceinline__ unsigned short_at(const std::byte* p) {
+    return *reinterpret_cast<const std::uint16_t*>(p);
+  }
+  template <int n>
+  static __device__ __forceinline__ void two_at(const std::byte* p, unsigned (&to)[n]) {
+    const auto two = *reinterpret_cast<const uint2*>(p);
+    to[0] = two.x;
+    to[1] = two.y;
+  }
+  static __device__ __forceinline__ unsigned turned_left(unsigned word, int bits) {
+    return __funnelshift_l(word, word, static_cast<unsigned>(bits));
+  }
+
+  // Groups 2 t and 2 t + 1 of src/quant/k_scales.h: two bytes each of the three words.
+  __device__ __forceinline__ void affine_scales(int j, const std::byte* from, int t) {
+    const std::byte* mine = from + 4 + 2 * (t % 2);
+    const unsigned first = short_at(mine);
+    const unsigned second = short_at(mine + 4);
+    const unsigned third = short_at(mine + 8);
+    const bool upper = t >= 2;
+    const unsigned scales = upper ? (third & 0x0F0FU) | (first >> 2 & 0x3030U) : first & 0x3F3FU;
+    const unsigned mins = upper ? (third >> 4 & 0x0F0FU) | (second >> 2 & 0x3030U) : second & 0x3F3FU;
+    const unsigned head = word_at(from);
+    const float d = __half2float(__ushort_as_half(static_cast<unsigned short>(head)));
+    const float dmin = __half2float(__ushort_as_half(static_cast<unsigned short>(head >> 16)));
+    scale_[j] = products(scales, d * (type == DType::q4_k ? 0x1p101F : 0x1p102F));
+    offset_[j] = products(mins, dmin * -kPrefillSmaller);
+  }
+  // Two bytes below 64 times the factor: exact, then rounded to a pair.
+  static __device__ __forceinline__ unsigned products(unsigned bytes, float factor) {
+    const float less = -128.0F * factor;
+    return bf16_pair(fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4055)), factor, less),
+                     fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4155)), factor, less));
+  }
+
+  // Two levels of column j for step i: elements 0 and 2 of four, or 1 and 3.
+  __device__ __forceinline__ unsigned levels(int j, int i, int odd, int t) const {
+    const int group = i % 2;
+    if constexpr (type == DType::q4_k) {
+      const unsigned word = low_[j][i / 2];
+      return (group == 0 ? (odd == 0 ? word << 4 : word >> 4) : (odd == 0 ? word : word >> 8)) & 0x00F000F0U;
+    } else if constexpr (type == DType::q5_k) {
+      const unsigned word = low_[j][i / 2];
+      const unsigned four = (group == 0 ? (odd == 0 ? word << 3 : word >> 5) : (odd == 0 ? word >> 1 : word >> 9));
+      const unsigned fifth = turned_left(bits_[j][i / 2], 7 + 24 * odd - group - 2 * t);
+      return (four & 0x00780078U) | (fifth & 0x00800080U);
+    } else {
+      const unsigned word = group == 0 ? low_[j][i / 2] : high_[j][i / 2];
+      const unsigned four = turned_left(word, 2 + 24 * odd - 4 * (t % 2));
+      const unsigned two = turned_left(bits_[j][i / 2], 6 + 24 * odd - 2 * group - 4 * (t % 2));
+      return (four & 0x003C003CU) | (two & 0x00C000C0U);
+    }
+  }
+
+  unsigned scale_[2];  // of a column: the first group's and the second's
+  unsigned offset_[2];
+  unsigned low_[2][kWords];
+  unsigned high_[2][kWords];  // q6_k: of the second 32 elements
+  unsigned bits_[2][kWords];  // upper bits
+  float factor_[2];           // q6_k
+  unsigned packed_[2];
+};
+
+}  // namespace conclave::cuda

@@ -1,0 +1,260 @@
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/prefill_copies.cuh"
+#include "backends/cuda/prefill_levels.cuh"
+#include "backends/cuda/prefill_rows_plan.h"
+#include "backends/cuda/prefill_store.cuh"
+#include "backends/cuda/prefill_tiles.cuh"
+#include "backends/cuda/wgmma_bf16.cuh"
+
+// The instructions are of sm_90a alone.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CONCLAVE_PREFILL 1
+#else
+#define CONCLAVE_PREFILL 0
+#endif
+
+namespace conclave::cuda {
+namespace {
+
+#if CONCLAVE_PREFILL
+
+// One of the warps that copy weights: each third 32 columns.
+template <DType type, int kRows>
+__device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const PrefillCut& cut,
+                                                const PrefillMemory<type, kRows>& memory) {
+  constexpr int kColumns = prefill_columns(kRows);
+  constexpr int kBytes = kWarp * prefill_column_stride(type);
+  auto& shared = memory.shared();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(threadIdx.x) / kWarp - prefill_warps(kRows) - 1;
+  PrefillTiles tiles{args, cut};
+  Ring<prefill_weight_stages(type, kRows)> ring;
+#pragma unroll 1
+  for (;;) {
+    const PrefillTile tile = tiles.take(args.table);
+    if (tile.list < 0) break;
+    const PrefillColumnsOf at{args, tile.expert, tile.first};
+    __syncwarp();
+#pragma unroll 1
+    for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
+      shared.columns[kWarp * i + lane] = at.address(kWarp * i + lane);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int c = 0; c < args.chunks; ++c, ring.next()) {
+      barrier_wait(&shared.weights_empty[ring.place], ring.parity ^ 1U);
+      const unsigned to = shared_address(memory.weights(ring.place));
+#pragma unroll 1
+      for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
+        copy_prefill_weights<type>(to + kBytes * i, to + kColumns * prefill_column_stride(type) + 4 * kWarp * i,
+                                   shared.columns + kWarp * i, c, args.chunks, lane);
+      }
+      barrier_arrive_with_copies(&shared.weights_full[ring.place]);
+    }
+  }
+  end_copies();
+  await_copies<0>();
+}
+
+// One warp: rows, and what all need to know of a tile.
+template <DType type, int kRows>
+__device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut,
+                                               const PrefillMemory<type, kRows>& memory) {
+  auto& shared = memory.shared();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  PrefillTiles tiles{args, cut};
+  Ring<prefill_halves(type, kRows)> ring;
+  Ring<kPrefillTold> told;
+#pragma unroll 1
+  for (;; told.next()) {
+    const PrefillTile tile = tiles.take(args.table);
+    barrier_wait(&shared.done[told.place], told.parity ^ 1U);
+    TableSlot* slots = shared.slots[told.place];
+    if (tile.list >= 0) {
+#pragma unroll
+      for (int i = lane; i < (kRows + kWarp - 1) / kWarp * kWarp; i += kWarp) {
+        const TableSlot none{-1, -1};
+        const TableSlot slot = i < tile.count ? slot_of(args.table, tile.list, tile.first_row + i) : none;
+        if (i < kRows) slots[i] = slot;
+      }
+    }
+    if (lane == 0) shared.tile[told.place] = tile;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.known[told.place]);
+    if (tile.list < 0) break;
+    const std::uint16_t* x = args.x;
+#pragma unroll 1
+    for (int half = 0; half < 2 * args.chunks; ++half, ring.next(), x += kChunk / 2) {
+      barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
+      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), x, args.x_stride, slots, tile.count, lane);
+      barrier_arrive_with_copies(&shared.rows_full[ring.place]);
+    }
+  }
+  end_copies();
+  await_copies<0>();
+}
+
+// Where a warp that multiplies stands in the rings.
+template <DType type, int kRows>
+struct PrefillRings {
+  Ring<prefill_weight_stages(type, kRows)> weights;
+  Ring<prefill_halves(type, kRows)> rows;
+};
+
+// A tile of up to N rows, by one of the warps that multiply.
+template <DType type, int kRows, int N>
+__device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
+                                             const PrefillMemory<type, kRows>& memory,
+                                             PrefillRings<type, kRows>& rings) {
+  // Through a shuffle: it is kept then, where the compiler would ask for it again and again, and wait.
+  const int me = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.x % kWarp));
+  const int lane = me % kWarp;
+  const int t = lane % 4;
+  const int column = me / kWarp * 16 + lane / 4;
+  using Levels = PrefillLevels<type>;
+  auto& shared = memory.shared();
+  float y[N / 2] = {};
+  Levels levels;
+  unsigned a[2][4];
+  int held = -1;  // the rows that are multiplied still
+  const auto give_back = [&] {
+    if (held >= 0 && lane == 0) barrier_arrive(&shared.rows_empty[held]);
+  };
+#pragma unroll 1
+  for (int c = 0; c < args.chunks; ++c, rings.weights.next()) {
+    const int place = rings.weights.place;
+    barrier_wait(&shared.weights_full[place], rings.weights.parity);
+    const std::byte* stage = memory.weights(place);
+    const std::byte* from = stage + column * Levels::kStride;
+    levels.load_scales(from, stage + prefill_columns(kRows) * Levels::kStride + 4 * column, c, t);
+#pragma unroll
+    for (int half = 0; half < 2; ++half, rings.rows.next()) {
+      levels.begin_half(half);
+      std::uint64_t rows = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (i % Levels::kSteps == 0) levels.load(from, t, half, i / Levels::kSteps);
+        if (half == 1 && i == 8 - Levels::kSteps) {
+          __syncwarp();
+          if (lane == 0) barrier_arrive(&shared.weights_empty[place]);
+        }
+        levels.step(i % Levels::kSteps, t, a[i % 2]);
+        if (i == 0) {
+          barrier_wait(&shared.rows_full[rings.rows.place], rings.rows.parity);
+          shared_for_wgmma();
+          rows = rows_descriptor(shared_address(memory.rows(rings.rows.place)));
+        }
+        wgmma_fence();
+        wgmma_bf16<N>(y, a[i % 2], descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
+        wgmma_commit();
+        wgmma_wait<1>();  // the one before: its weights' registers are free
+        if (i == 0) give_back();
+      }
+      held = rings.rows.place;
+    }
+  }
+  wgmma_wait<0>();
+  give_back();
+  PrefillStore{args, tile, slots, shared.out[me / kWarp], me / kWarp * 16, lane}.template store<N>(y);
+}
+
+template <DType type, int kRows>
+__device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const PrefillMemory<type, kRows>& memory) {
+  auto& shared = memory.shared();
+  PrefillRings<type, kRows> rings;
+  Ring<kPrefillTold> told;
+#pragma unroll 1
+  for (;; told.next()) {
+    barrier_wait(&shared.known[told.place], told.parity);
+    const PrefillTile tile = shared.tile[told.place];
+    if (tile.list < 0) return;
+    const TableSlot* slots = shared.slots[told.place];
+    if (tile.count <= 16) {
+      prefill_tile<type, kRows, 16>(args, tile, slots, memory, rings);
+    } else if (tile.count <= 32) {
+      prefill_tile<type, kRows, 32>(args, tile, slots, memory, rings);
+    } else if constexpr (kRows == kPrefillShortRows) {
+      prefill_tile<type, kRows, kPrefillShortRows>(args, tile, slots, memory, rings);
+    } else if (tile.count <= 64) {
+      prefill_tile<type, kRows, 64>(args, tile, slots, memory, rings);
+    } else if (tile.count <= 96) {
+      prefill_tile<type, kRows, 96>(args, tile, slots, memory, rings);
+    } else if (tile.count <= 128) {
+      prefill_tile<type, kRows, 128>(args, tile, slots, memory, rings);
+    } else {
+      prefill_tile<type, kRows, kPrefillRows>(args, tile, slots, memory, rings);
+    }
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
+  }
+}
+
+#endif
+
+// Where it has no body, launch bounds tell (prefill_rows_built).
+template <DType type, int kRows>
+__global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kWarp, 1)
+    prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut) {
+  begin();
+#if CONCLAVE_PREFILL
+  extern __shared__ std::byte prefill_memory[];
+  const PrefillMemory<type, kRows> memory{prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U};
+  constexpr int kWarps = prefill_warps(kRows);
+  if (threadIdx.x == 0) {
+    auto& shared = memory.shared();
+    for (int i = 0; i < prefill_weight_stages(type, kRows); ++i) {
+      barrier_init(&shared.weights_full[i], kPrefillCopying * kWarp);
+      barrier_init(&shared.weights_empty[i], kWarps);
+    }
+    for (int i = 0; i < prefill_halves(type, kRows); ++i) {
+      barrier_init(&shared.rows_full[i], kWarp);
+      barrier_init(&shared.rows_empty[i], kWarps);
+    }
+    for (int i = 0; i < kPrefillTold; ++i) {
+      barrier_init(&shared.known[i], 1);
+      barrier_init(&shared.done[i], kWarps);
+    }
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp < kWarps) {
+    more_registers<prefill_multiplying_registers(kRows)>();
+    prefill_multiply<type, kRows>(args, memory);
+  } else {
+    fewer_registers<prefill_copying_registers(kRows)>();
+    if (warp == kWarps) {
+      prefill_gather<type, kRows>(args, cut, memory);
+    } else {
+      prefill_weights<type, kRows>(args, cut, memory);
+    }
+  }
+#endif
+}
+
+template <DType type>
+int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stream& stream) {
+  const RowTable& table = args.table;
+  const std::int64_t n_rows = table.begin == nullptr ? table.n_rows : table.n_slots;
+  const std::int64_t n_lists = table.begin == nullptr ? 1 : table.n_lists;
+  const PrefillCut cut =
+      prefill_cut(n_rows, n_lists, args.n, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
+  const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
+  if (cut.room == kPrefillRows) return launch(prefill_rows<type, kPrefillRows>, plan, stream, args, cut);
+  return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut);
+}
+
+}  // namespace
+
+bool prefill_rows_built() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, prefill_rows<DType::q4_k, kPrefillRows>) == cudaSuccess &&
+         attributes.maxThreadsPerBlock >= prefill_threads(kPrefillRows);
+}
+
+int launch_prefill_rows(const PrefillArgs& args, int multiprocessors, const Stream& stream) {
+  if (args.type == DType::q4_k) return launch_prefill_type<DType::q4_k>(args, multiprocessors, stream);
+  if (args.type == DType::q5_k) return launch_prefill_type<DType::q5_k>(args, multiprocessors, stream);
+  return launch_prefill_type<DType::q6_k>(args, multiprocessors, stream);
+}
+
+}  // namespace conclave::cuda

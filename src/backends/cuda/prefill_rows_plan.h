@@ -1,0 +1,216 @@
+// Products of prefill's rows with weights of a block format, on Hopper: bf16 operands, sums in f32.
+//
+// A weight is decoded to bf16 with its scale and minimum in it, rounded once; a row is rounded to bf16. wgmma adds 16
+// products at a time to an f32 sum, over all of k in one order: that of the bank below, superblock by superblock.
+//
+//   q4_k q5_k   w = bf16(level * bf16(d * scale) - bf16(dmin * min))
+//   q6_k        w = bf16((level - 32) * bf16(d * scale))
+//
+// So an output depends on its row and its column alone. Everything here is made 2^28 times smaller, which is exact, and
+// larger again when it is stored: a level can then stay the bits it is, a small multiple of bf16's smallest number, and
+// one fused multiply-add does the rest.
+//
+// One block a multiprocessor takes tile after tile: 192 columns of weights (of gate_up: 96 of gate and the same of up)
+// for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
+// warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
+// decode. Of four more warps, one gathers rows, half a superblock at a time; the others copy weights as stored, a
+// superblock after another. Each has a ring of its own.
+//
+// What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's issue
+// slots 320; memory 450 for the weights, if they are read once.
+#pragma once
+
+#include "backends/cuda/few_rows_plan.h"
+
+namespace conclave::cuda {
+
+// A bank: rows of bf16, padded with zeros to whole superblocks of 256, each superblock in an order of its own. Sixteen
+// neighbours are a step of wgmma, of which a lane has four: with this order the four are neighbours in the weights'
+// row, too, and all that a lane has of a superblock are 64 neighbours. Of those, q4_k keeps two groups in 32 bytes.
+constexpr int bank_element(int place) {
+  const int step = place / 16;
+  return place % 8 / 2 * 64 + step % 2 * 32 + step / 2 * 4 + place % 2 * 2 + place % 16 / 8;
+}
+constexpr int bank_place(int element) {
+  return (element % 32 / 4 * 2 + element / 32 % 2) * 16 + element % 2 * 8 + element / 64 * 2 + element % 4 / 2;
+}
+constexpr bool bank_is_one_to_one() {
+  for (int i = 0; i < kChunk; ++i) {
+    if (bank_element(bank_place(i)) != i) return false;
+  }
+  return true;
+}
+static_assert(bank_is_one_to_one());
+static_assert(bank_place(0) == 0 && bank_place(2) == 1 && bank_place(1) == 8 && bank_place(3) == 9);
+static_assert(bank_place(64) == 2 && bank_place(32) == 16 && bank_place(4) == 32 && bank_place(255) == 255);
+// Of a row, in elements: from row to row, at the least. A bank begins at a multiple of 16 bytes.
+constexpr std::int64_t bank_stride(std::int64_t k) {
+  return chunks_of(k) * kChunk;
+}
+constexpr std::int64_t bank_bytes(std::int64_t rows, std::int64_t k) {
+  return rows * bank_stride(k) * 2;
+}
+static_assert(bank_stride(2048) == 2048 && bank_stride(2880) == 3072 && bank_bytes(3, 768) == 4608);
+
+struct PrefillArgs {
+  RowTable table;
+  const std::byte* w = nullptr;   // gate, where `up` is given
+  const std::byte* up = nullptr;  // then out = act(gate) * up
+  std::int64_t w_expert = 0;      // bytes from expert to expert
+  std::int64_t up_expert = 0;
+  std::int64_t w_column = 0;  // bytes from column to column
+  std::int64_t up_column = 0;
+  const std::uint16_t* x = nullptr;  // a bank
+  std::int64_t x_stride = 0;         // elements, a multiple of 8
+  std::byte* out = nullptr;
+  std::int64_t out_stride = 0;        // bytes
+  std::uint16_t* bank_out = nullptr;  // where outputs become a bank, in place of `out`
+  std::int64_t bank_out_stride = 0;   // elements, a multiple of 8
+  const std::byte* bias = nullptr;
+  std::int32_t n = 0;  // columns
+  std::int32_t k = 0;
+  std::int32_t chunks = 0;
+  DType type = DType::q4_k;  // of the weights: q4_k or q5_k as stored, others in planes
+  DType out_type = DType::f32;
+  DType bias_type = DType::f32;
+  Activation act = Activation::silu;
+};
+
+// Room for rows, of a tile: of long lists, and of short ones.
+inline constexpr int kPrefillRows = 160;
+inline constexpr int kPrefillShortRows = 48;
+constexpr int prefill_groups(int room) {  // that multiply
+  return room == kPrefillShortRows ? 4 : 3;
+}
+inline constexpr int kPrefillCopying = 3;  // warps that copy weights
+constexpr int prefill_warps(int room) {    // that multiply
+  return prefill_groups(room) * 4;
+}
+constexpr int prefill_threads(int room) {
+  return (prefill_warps(room) + 1 + kPrefillCopying) * kWarp;
+}
+constexpr int prefill_columns(int room) {
+  return prefill_groups(room) * 64;
+}
+// A block begins with so many registers for every thread; those that copy leave some of them to the others.
+constexpr int prefill_copying_registers(int room) {
+  return room == kPrefillShortRows ? 64 : 56;
+}
+constexpr int prefill_multiplying_registers(int room) {
+  return room == kPrefillShortRows ? 104 : 152;
+}
+constexpr bool prefill_registers_fit(int room) {
+  const int first = 65536 / prefill_threads(room) / 8 * 8;
+  return prefill_groups(room) * prefill_multiplying_registers(room) + prefill_copying_registers(room) <=
+         (prefill_groups(room) + 1) * first;
+}
+static_assert(prefill_registers_fit(kPrefillRows) && prefill_registers_fit(kPrefillShortRows));
+
+// The two rings. Rows of half a superblock are two slices as wgmma.cuh wants them, 64 of k each. Strides of columns
+// keep eight columns' words in different banks.
+constexpr int prefill_slice(int room) {
+  return room * 128;
+}
+constexpr int prefill_half_bytes(int room) {
+  return 2 * prefill_slice(room);
+}
+constexpr int prefill_halves(DType type, int room) {
+  return room == kPrefillShortRows && type != DType::q6_k ? 4 : 3;
+}
+constexpr int prefill_column_stride(DType type) {
+  return is_affine(type) ? block_bytes(type) : 208;
+}
+// q6_k: behind the columns, words that hold their d.
+constexpr int prefill_weight_bytes(DType type, int room) {
+  return prefill_columns(room) * (prefill_column_stride(type) + (is_affine(type) ? 0 : 4));
+}
+constexpr int prefill_weight_stages(DType type, int room) {
+  return type == DType::q4_k ? (room == kPrefillShortRows ? 4 : 3) : (room == kPrefillShortRows ? 3 : 2);
+}
+// Behind the rings: outputs on their way to memory, 16 rows of a warp at a time; where columns begin; what is known of
+// some tiles; barriers.
+inline constexpr int kPrefillOutRows = 16;
+inline constexpr int kPrefillTold = 3;
+constexpr int prefill_other_bytes(int room) {
+  return prefill_warps(room) * kPrefillOutRows * 16 * 4 + prefill_columns(room) * 8 + kPrefillTold * (room * 8 + 32) +
+         256;
+}
+constexpr std::int64_t prefill_shared_bytes(DType type, int room) {
+  return 1023 + prefill_halves(type, room) * prefill_half_bytes(room) +
+         prefill_weight_stages(type, room) * prefill_weight_bytes(type, room) + prefill_other_bytes(room);
+}
+constexpr bool prefill_shared_fits(DType type) {
+  return prefill_shared_bytes(type, kPrefillRows) <= 227 * 1024 &&
+         prefill_shared_bytes(type, kPrefillShortRows) <= 227 * 1024;
+}
+static_assert(prefill_shared_fits(DType::q4_k) && prefill_shared_fits(DType::q5_k) && prefill_shared_fits(DType::q6_k));
+
+// How a product is cut. Lists have n_rows rows together.
+struct PrefillCut {
+  int room;
+  int rows;             // of a tile
+  std::int64_t across;  // tiles side by side
+};
+// Outputs that become a bank go on to whole superblocks.
+constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bool bank) {
+  return ceil_div(bank ? bank_stride(n) : n, gate_up ? prefill_columns(room) / 2 : prefill_columns(room));
+}
+// Rows that give the shortest time, if lists were a little longer than the mean. Below 48
+// rows of a tile it is the weights that take time.
+constexpr PrefillCut prefill_cut(std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up, bool bank,
+                                 int multiprocessors) {
+  const std::int64_t lists = n_rows < n_lists ? n_rows : n_lists;
+  const std::int64_t mean = lists == 0 ? 0 : ceil_div(n_rows, lists);
+  const std::int64_t length = lists <= 1 ? mean : mean + mean / 8;
+  PrefillCut cut{length <= kPrefillShortRows ? kPrefillShortRows : kPrefillRows, 0, 0};
+  cut.across = prefill_across(cut.room, n, gate_up, bank);
+  std::int64_t least = 0;
+  for (const int rows : {160, 128, 96, 64, 48, 32, 16}) {
+    if (rows > cut.room) continue;
+    const std::int64_t tiles = lists * ceil_div(length, rows) * cut.across;
+    const std::int64_t of_one = length < rows ? ceil_div(length, 16) * 16 : rows;
+    const std::int64_t time = ceil_div(tiles, multiprocessors) * (of_one < 48 ? 52 + of_one / 4 : 16 + of_one);
+    if (cut.rows == 0 || time < least) {
+      least = time;
+      cut.rows = rows;
+    }
+  }
+  return cut;
+}
+static_assert(prefill_cut(4096, 128, 768, true, true, 132).rows == 48);    // 512 tokens, 8 of 128 experts
+static_assert(prefill_cut(4096, 128, 768, true, true, 132).across == 6);   // 128 outputs each
+static_assert(prefill_cut(16384, 128, 768, true, true, 132).rows == 160);  // 2,048
+static_assert(prefill_cut(16384, 128, 2048, false, false, 132).across == 11);
+static_assert(prefill_cut(512, 1, 4096, false, false, 132).rows == 96 &&
+              prefill_cut(1, 1, 512, false, false, 132).rows == 48);
+static_assert(prefill_cut(512, 1, 512, false, false, 132).rows == 16);
+
+constexpr LaunchPlan prefill_rows_plan(DType type, std::int64_t n_rows, std::int64_t n_lists, const PrefillCut& cut,
+                                       int multiprocessors) {
+  const std::int64_t lists = n_rows < n_lists ? n_rows : n_lists;
+  const std::int64_t tiles = (n_rows / cut.rows + lists) * cut.across;
+  return {.blocks = tiles < multiprocessors ? tiles : multiprocessors,
+          .threads = prefill_threads(cut.room),
+          .shared_bytes = prefill_shared_bytes(type, cut.room)};
+}
+static_assert(prefill_rows_plan(DType::q4_k, 0, 128, prefill_cut(0, 128, 768, true, true, 132), 132).blocks == 0);
+
+// Whether this build has the kernel for the current GPU.
+bool prefill_rows_built();
+// Whether it takes weights of this type, laid out and aligned as units_fit() wants them.
+constexpr bool prefill_fits(DType type) {
+  return type == DType::q4_k || type == DType::q5_k || type == DType::q6_k;
+}
+int launch_prefill_rows(const PrefillArgs& args, int multiprocessors, const Stream& stream);
+
+// Rows of x (f32, f16 or bf16; rank 2 or 3: all innermost rows, in index order) into a bank. `live`: how many of its
+// first dimension count; others are left alone.
+struct PrefillBankArgs {
+  View x;
+  std::uint16_t* bank = nullptr;
+  std::int64_t stride = 0;  // elements
+  const std::int32_t* live = nullptr;
+};
+int launch_fill_prefill_bank(const PrefillBankArgs& args, const Stream& stream);
+
+}  // namespace conclave::cuda

@@ -1,0 +1,66 @@
+// Hopper's matrix instruction of a warpgroup with operands of bf16 and sums of f32: see wgmma.cuh.
+//
+// 64 columns of weights in registers times N rows in shared memory, 16 of k at a time. Lane l of warp w has
+//   weights   word i: column 16 w + l / 4 + 8 (i % 2), k 2 (l % 4) + 8 (i / 2) and the next
+//   sums      4 n + i: column 16 w + l / 4 + 8 (i / 2), row 8 n + 2 (l % 4) + i % 2
+#pragma once
+
+#include "backends/cuda/wgmma.cuh"
+
+namespace conclave::cuda {
+
+#define CONCLAVE_SUMS_8(i)                                                                                    \
+  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
+      "+f"(c[i + 7])
+#define CONCLAVE_SUMS_16(i) CONCLAVE_SUMS_8(i), CONCLAVE_SUMS_8(i + 8)
+#define CONCLAVE_SUMS_32(i) CONCLAVE_SUMS_16(i), CONCLAVE_SUMS_16(i + 16)
+#define CONCLAVE_NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define CONCLAVE_NAMES_16 CONCLAVE_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define CONCLAVE_NAMES_24 CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define CONCLAVE_NAMES_32 CONCLAVE_NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define CONCLAVE_NAMES_80 CONCLAVE_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define CONCLAVE_WGMMA(shape, names, operands, ...)                                                    \
+  asm volatile(                                                                                        \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                       \
+      "wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names "}, " operands ", p, 1, 1, 0;\n}" \
+      : __VA_ARGS__                                                                                    \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows))
+
+// c += a b
+template <int N>
+__device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a)[4], std::uint64_t rows) {
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 160);
+  if constexpr (N == 16) {
+    CONCLAVE_WGMMA("m64n16k16", CONCLAVE_NAMES_8, "{%8,%9,%10,%11}, %12", CONCLAVE_SUMS_8(0));
+  } else if constexpr (N == 32) {
+    CONCLAVE_WGMMA("m64n32k16", CONCLAVE_NAMES_16, "{%16,%17,%18,%19}, %20", CONCLAVE_SUMS_16(0));
+  } else if constexpr (N == 48) {
+    CONCLAVE_WGMMA("m64n48k16", CONCLAVE_NAMES_24, "{%24,%25,%26,%27}, %28", CONCLAVE_SUMS_16(0), CONCLAVE_SUMS_8(16));
+  } else if constexpr (N == 64) {
+    CONCLAVE_WGMMA("m64n64k16", CONCLAVE_NAMES_32, "{%32,%33,%34,%35}, %36", CONCLAVE_SUMS_32(0));
+  } else if constexpr (N == 96) {
+    CONCLAVE_WGMMA("m64n96k16", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_16(32));
+  } else if constexpr (N == 128) {
+    CONCLAVE_WGMMA("m64n128k16", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", CONCLAVE_SUMS_32(0),
+                   CONCLAVE_SUMS_32(32));
+  } else {
+    CONCLAVE_WGMMA("m64n160k16", CONCLAVE_NAMES_80, "{%80,%81,%82,%83}, %84", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_32(32),
+                   CONCLAVE_SUMS_16(64));
+  }
+}
+
+#undef CONCLAVE_WGMMA
+#undef CONCLAVE_NAMES_80
+#undef CONCLAVE_NAMES_64
+#undef CONCLAVE_NAMES_48
+#undef CONCLAVE_NAMES_32
+#undef CONCLAVE_NAMES_24
+#undef CONCLAVE_NAMES_16
+#undef CONCLAVE_NAMES_8
+#undef CONCLAVE_SUMS_32
+#undef CONCLAVE_SUMS_16
+#undef CONCLAVE_SUMS_8
+
+}  // namespace conclave::cuda
