@@ -173,7 +173,7 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   const std::int64_t d = args.out.dims[1];
   const LaunchPlan plan = combine_plan(args.into, args.out.dims[0], d);
   if (args.into != CombineInto::residual_norm) return launch(combine_kernel<kVector>, plan, stream, args);
-  const bool bank = kVector && args.bank.q != nullptr;
+  const bool bank = kVector && args.bank.given();
   if constexpr (kVector) {
     if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1) {
       return launch(combine_norm_kernel<1, true, true, kShortRowThreads>, plan, stream, args);

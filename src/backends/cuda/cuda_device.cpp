@@ -68,7 +68,7 @@ class CudaExecutable final : public Executable {
         fail(ErrorCode::unsupported, "{}: {}", op_name(op), ready_.back()->capture_refusal());
       }
     }
-    bank_ = CudaBuffer::make(device.target().device, cuda::kBankBytes, device.stream());
+    bank_ = CudaBuffer::make(device.target().device, cuda::hand_over_bytes(ops_, device.target()), device.stream());
     fused_ = cuda::fuse(ops_, device.target(), bank_->data());
     for (const cuda::FusedOps& fused : fused_) scratch = std::max(scratch, fused.op->scratch_bytes());
     scratch_ = CudaBuffer::make(device.target().device, scratch, device.stream());

@@ -18,7 +18,7 @@ class DenseOp final : public CudaOp {
   DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
         room_(dense_room(target)),
-        bank_(ops[0]->x, Quantised::before, scratch_, made),
+        bank_(ops[0]->x, BankForm::int8, scratch_, made),
         live_(ints_of(ops[0]->live)) {
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
   }

@@ -16,6 +16,9 @@ struct ProductViews {
   View bias;
   View out;
   Activation act = Activation::silu;
+  // Where the result goes as the next product's rows instead of to `out`: prefill alone.
+  std::uint16_t* bank_out = nullptr;
+  std::int64_t bank_stride = 0;
 };
 
 // Whether the kernel can take it.

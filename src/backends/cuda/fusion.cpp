@@ -13,6 +13,7 @@
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/one_row.h"
+#include "backends/cuda/prefill.h"
 #include "backends/cuda/rope.h"
 
 namespace conclave::cuda {
@@ -36,40 +37,51 @@ bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
 }
 
 // Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
+enum class Kernel { one_row, dense, prefill };
 struct Products {
   std::array<const Matmul*, kSideBySide> of{};
   std::size_t count = 0;
-  bool dense = false;  // all rows together
+  Kernel by = Kernel::one_row;
 
   const Tensor& x() const { return of[0]->x; }
+  BankForm form() const { return by == Kernel::prefill ? BankForm::bf16 : BankForm::int8; }
 };
+std::optional<Kernel> kernel_of(const Matmul& op, const Target& target) {
+  if (takes_prefill(op, target)) return Kernel::prefill;
+  if (one_row_of(op)) return Kernel::one_row;
+  return takes_dense(op, target) ? std::optional(Kernel::dense) : std::nullopt;
+}
 std::optional<Products> products(Ops ops, std::size_t first, const Target& target) {
   Products found;
   for (std::size_t i = 0; i < kSideBySide; ++i) {
     const auto* op = at<Matmul>(ops, first + i);
     if (op == nullptr || overlap(op->out, op->x)) break;
-    const auto one = one_row_of(*op);
-    if (!one && !takes_dense(*op, target)) break;
-    if (i == 0) found.dense = !one;
+    const auto kernel = kernel_of(*op, target);
+    if (!kernel) break;
+    if (i == 0) found.by = *kernel;
     const auto beside = [&](const Matmul& other) {
       return op->x == other.x && op->live == other.live &&
              !overlap_any(op->out, {&other.out, &other.w, &other.bias, &other.live}) &&
              !overlap_any(other.out, {&op->w, &op->bias});
     };
-    bool fits = found.dense != one.has_value() &&
-                (i == 0 || found.dense || (goes_side_by_side(*one) && goes_side_by_side(*one_row_of(*found.of[0]))));
+    bool fits = found.by == *kernel;
+    if (fits && i > 0 && found.by == Kernel::one_row) {
+      fits = goes_side_by_side(*one_row_of(*op)) && goes_side_by_side(*one_row_of(*found.of[0]));
+    }
     for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*found.of[j]);
     if (!fits) break;
     found.of[i] = op;
     found.count = i + 1;
   }
   if (found.count == 0) return std::nullopt;
-  if (found.count < kSideBySide && !found.dense) found.count = 1;
+  if (found.count < kSideBySide && found.by == Kernel::one_row) found.count = 1;
   return found;
 }
 
 FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank) {
-  if (found.dense) return {first, found.count, make_dense(std::span(found.of).first(found.count), target, bank)};
+  const auto ops = std::span(found.of).first(found.count);
+  if (found.by == Kernel::prefill) return {first, found.count, make_prefill(ops, target, bank)};
+  if (found.by == Kernel::dense) return {first, found.count, make_dense(ops, target, bank)};
   OneRowsArgs args;
   for (std::size_t i = 0; i < found.count; ++i) {
     args.of[i] = *one_row_of(*found.of[i]);
@@ -177,7 +189,7 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
   }
   const bool vectors =
       takes_vectors(args.x) && takes_vectors(args.add) && takes_vectors(args.weight) && takes_vectors(args.out);
-  if (bank.q != nullptr && !vectors) return std::nullopt;
+  if (bank.given() && !vectors) return std::nullopt;
   return FusedOps{first, add != nullptr ? 2U : 1U,
                   launch_op(launch_rms_norm, args, "rms_norm " + shape_text(norm->x.shape()))};
 }
@@ -203,36 +215,61 @@ Normed normed(const Op& op) {
   return {};
 }
 
-bool can_be_banked(const Tensor& t) {
-  return t.rank == 2 && t.dtype == DType::f32 && t.dim(0) <= kBankedRows && t.dim(1) % kChunk == 0 &&
-         t.dim(1) <= kBankedChunks * kChunk;
+bool can_be_banked(const Tensor& t, BankForm form) {
+  const bool whole = t.rank == 2 && t.dtype == DType::f32 && t.dim(1) % kChunk == 0;
+  return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
 }
 
-// Whether experts two ops on want the rows that are normed as int8; between them the router has its product.
-bool feeds_experts(Ops ops, std::size_t last, const Normed& rows) {
+// Where experts two ops on want the rows that are normed: in which form. Between them the router has its product.
+std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& rows, const Target& target) {
   const auto* router = at<Matmul>(ops, last + 1);
   const auto* experts = at<MoeFfn>(ops, last + 2);
-  return router != nullptr && experts != nullptr && can_be_banked(*rows.out) && !overlap(router->out, *rows.out) &&
-         experts->x == *rows.out && experts->live == *rows.live && !goes_by_pairs(*experts);
+  if (router == nullptr || experts == nullptr || overlap(router->out, *rows.out) || experts->x != *rows.out ||
+      experts->live != *rows.live || goes_by_pairs(*experts, target)) {
+    return std::nullopt;
+  }
+  const BankForm form = takes_prefill(sequence_of(*experts).gate_up, target) ? BankForm::bf16 : BankForm::int8;
+  return can_be_banked(*rows.out, form) ? std::optional(form) : std::nullopt;
+}
+
+// The bank as rows of t in that form.
+BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
+  if (form == BankForm::bf16) {
+    return {.bf16 = reinterpret_cast<std::uint16_t*>(bytes), .bf16_stride = bank_stride(t.dim(1))};
+  }
+  constexpr std::int64_t kPlaces = kBankedRows * kBankedChunks;
+  return {.q = reinterpret_cast<std::int8_t*>(bytes),
+          .scale = reinterpret_cast<float*>(bytes + kPlaces * kChunk),
+          .sums = reinterpret_cast<std::uint16_t*>(bytes + kPlaces * (kChunk + 4))};
 }
 
 }  // namespace
 
-std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes) {
-  constexpr std::int64_t kPlaces = kBankedRows * kBankedChunks;
-  const BankOut bank{.q = reinterpret_cast<std::int8_t*>(bank_bytes),
-                     .scale = reinterpret_cast<float*>(bank_bytes + kPlaces * kChunk),
-                     .sums = reinterpret_cast<std::uint16_t*>(bank_bytes + kPlaces * (kChunk + 4))};
+std::int64_t hand_over_bytes(Ops ops, const Target& target) {
+  std::int64_t bytes = kBankBytes;
+  if (prefill_multiprocessors(target) == 0) return bytes;
+  for (const Op& op : ops) {
+    const Normed rows = normed(op);
+    if (rows.out == nullptr || !can_be_banked(*rows.out, BankForm::bf16)) continue;
+    bytes = std::max(bytes, ceil_div(rows.out->dim(0), kBankRows) * kBankRows * bank_stride(rows.out->dim(1)) * 2);
+  }
+  return bytes;
+}
+
+std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
   std::vector<FusedOps> fused;
   std::size_t fed = ops.size();  // experts whose rows are in the bank
+  BankOut fed_rows;
   for (std::size_t i = 0; i < ops.size();) {
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
     const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};
-    const auto after = rows.out != nullptr && can_be_banked(*rows.out) ? products(ops, last + 1, target) : std::nullopt;
-    if (after && after->x() == *rows.out && std::get<Matmul>(ops[last + 1]).live == *rows.live) {
+    const auto after = rows.out != nullptr ? products(ops, last + 1, target) : std::nullopt;
+    if (after && can_be_banked(*rows.out, after->form()) && after->x() == *rows.out &&
+        std::get<Matmul>(ops[last + 1]).live == *rows.live) {
+      const BankOut bank = bank_of(bytes, after->form(), *rows.out);
       Found before = norm(ops, i, bank);
-      if (!before) before = ffn(ops, i, target, bank, i == fed ? bank : BankOut{});
+      if (!before) before = ffn(ops, i, target, bank, i == fed ? fed_rows : BankOut{});
       if (before) {
         fused.push_back(std::move(*before));
         fused.push_back(make_products(*after, last + 1, target, bank));
@@ -241,11 +278,15 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bank_bytes)
       }
     }
     Found found = head_rows(ops, i);
-    if (!found && rows.out != nullptr && feeds_experts(ops, last, rows)) {
+    if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
+      const BankOut bank = bank_of(bytes, *form, *rows.out);
       found = norm(ops, i, bank);
-      if (found) fed = last + 2;
+      if (found) {
+        fed = last + 2;
+        fed_rows = bank;
+      }
     }
-    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*at<MoeFfn>(ops, i), target, {}, bank)};
+    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*at<MoeFfn>(ops, i), target, {}, fed_rows)};
     if (!found && std::holds_alternative<Add>(ops[i])) found = norm(ops, i, {});
     if (!found) {
       if (const auto some = products(ops, i, target); some && some->count > 1) {

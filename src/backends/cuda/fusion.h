@@ -1,10 +1,11 @@
 // Neighbouring ops of a program that go in one launch, with the bits they have one by one:
 //
-//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values
+//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values; of
+//                                                       prefill rows any number, which become bf16 once
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
 //   add, rms_norm                                       of the sum
 //
-// and ops that take over work of the next one: a norm whose rows products or experts want leaves them as int8, too.
+// and ops that take over work of the next one: a norm whose rows products or experts want leaves them in their form, too.
 // Every op still writes what it says it writes. Host code alone.
 #pragma once
 
@@ -24,13 +25,16 @@ struct FusedOps {
   std::unique_ptr<CudaOp> op;
 };
 
-// Device memory that fused ops hand rows over in: as int8, with scales and sums.
+// Device memory that fused ops hand rows over in: as int8, with scales and sums, or as bf16.
 inline constexpr std::int64_t kBankedRows = kDenseRows;
 inline constexpr std::int64_t kBankedChunks = kOneChunks;
 inline constexpr std::int64_t kBankBytes = kBankedRows * kBankedChunks * (kChunk + 4 + 32);
 static_assert(kBankedRows >= kOneRows && kBankedRows % kBankRows == 0 && kDenseMatrices == kSideBySide);
 
-// In ascending order; ops that are in none go by themselves. `bank`: kBankBytes, aligned to 16.
+// How much of it a program wants.
+std::int64_t hand_over_bytes(std::span<const Op> ops, const Target& target);
+
+// In ascending order; ops that are in none go by themselves. `bank`: so many bytes, aligned to 16.
 std::vector<FusedOps> fuse(std::span<const Op> ops, const Target& target, std::byte* bank);
 
 }  // namespace conclave::cuda

@@ -16,14 +16,17 @@ namespace conclave::cuda {
 struct Room {
   int wide = 0;  // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
   DenseRoom dense;
+  int prefill = 0;  // multiprocessors for prefill_rows; 0: there is none
 };
 Room room_on(const Target& target);
 
 class GateUpProduct {
  public:
-  // `rows`: of the output. `made`: x as int8, where it is there already.
+  // `rows`: of the output. `made`: x as products want it, where it is there already. `into`: where the output goes as
+  // the next product's rows instead of to `out`; for products that take prefill_rows.
   GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
-                Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made = {});
+                Activation act, Phase phase, const Tensor& out, ScratchLayout& scratch, const BankOut& made = {},
+                const BankOut& into = {});
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
 
  private:
@@ -33,6 +36,7 @@ class GateUpProduct {
   View out_;
   bool fused_;  // in one pass
   OpBank bank_;
+  BankOut into_;
   Activation act_;
   std::int64_t g_at_;
   std::int64_t u_at_;
@@ -41,8 +45,9 @@ class GateUpProduct {
 // A dense f32 matrix in scratch.
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
-// The ops, where the offsets are known to be moe_group's.
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made);
-std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped);
+// The ops. `grouped`: the offsets are known to be moe_group's.
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
+                                     const BankOut& into);
+std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped, const BankOut& made);
 
 }  // namespace conclave::cuda

@@ -5,25 +5,55 @@
 #include <variant>
 #include <vector>
 
+#include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/prefill.h"
 
 namespace conclave::cuda {
 namespace {
+
+bool rows_touch(const Tensor& t) {
+  return t.stride(0) == t.dim(1) * dtype_info(t.dtype).bytes;
+}
+
+// Where both products are for prefill_rows: down's rows, which gate_up writes instead of f32, in the memory of
+// `hidden`. Layouts decide, never the number of rows.
+BankOut hidden_rows(const MoeFfnSequence& sequence, const Target& target) {
+  const Tensor& hidden = sequence.down.x;
+  if (!takes_prefill(sequence.gate_up, target) || !takes_prefill(sequence.down, target)) return {};
+  const View view = view_of(hidden);
+  const BankOut rows{.bf16 = reinterpret_cast<std::uint16_t*>(view.data), .bf16_stride = bank_stride(hidden.dim(1))};
+  const bool fits = rows_touch(hidden) && reinterpret_cast<std::uintptr_t>(view.data) % kVectorBytes == 0 &&
+                    rows.bf16_stride * 2 <= hidden.stride(0);
+  return fits ? rows : BankOut{};
+}
+
+// Expert outputs are sums of bf16 products: kept as bf16 they are half as long to write and to read.
+void store_as_bf16(MoeFfnSequence& sequence) {
+  Tensor& rows = sequence.down.out;
+  if (rows.dtype == DType::f32 && rows_touch(rows)) {
+    rows.dtype = DType::bf16;
+    rows.strides = {rows.dim(1) * 2, 2};
+  }
+  std::visit([&](auto& combine) { combine.from.rows = rows; }, sequence.combine);
+}
 
 // One op after another: what moe_ffn means.
 class FfnSequence final : public CudaOp {
  public:
   FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made) {
-    const MoeFfnSequence sequence = sequence_of(op);
-    const bool pairs = goes_by_pairs(op);
+    MoeFfnSequence sequence = sequence_of(op);
+    const bool pairs = goes_by_pairs(op, target);
+    const BankOut hidden = hidden_rows(sequence, target);
+    if (hidden.given()) store_as_bf16(sequence);
     if (pairs) {
       add(make_pairs(op));
     } else {
       add(make_cuda_op(sequence.route, target));
       add(make_cuda_op(sequence.group, target));
-      add(make_gate_up(sequence.gate_up, target, true, made));
-      add(make_down(sequence.down, target, true));
+      add(make_gate_up(sequence.gate_up, target, true, made, hidden));
+      add(make_down(sequence.down, target, true, hidden));
     }
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
     std::visit(

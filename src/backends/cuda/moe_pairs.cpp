@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row_plan.h"
+#include "backends/cuda/prefill.h"
 #include "ops/scratch.h"
 
 namespace conclave::cuda {
@@ -86,13 +87,15 @@ CombineInput by_pairs(CombineInput from, const MoeFfn& op) {
   return from;
 }
 
-bool goes_by_pairs(const MoeFfn& op) {
+bool goes_by_pairs(const MoeFfn& op, const Target& target) {
   const auto dense = [](const Tensor& t) {
     return t.dtype == DType::f32 && even_stride(view_of(t)).has_value() && *even_stride(view_of(t)) % 4 == 0;
   };
   const auto fits = [](const Tensor& w) {
     return (units_fit(view_of(w)) || blocks_fit(view_of(w))) && w.inner() <= kOneChunks * kChunk;
   };
+  const MoeFfnSequence sequence = sequence_of(op);
+  if (takes_prefill(sequence.gate_up, target) || takes_prefill(sequence.down, target)) return false;
   const Tensor& ids = op.routing.experts;
   return row_count(op.hidden) <= kOnePairs && routes_in_warp(op.rule, op.logits.dim(1)) &&
          op.gate.dtype == op.up.dtype && fits(op.gate) && fits(op.up) && fits(op.down) && dense(op.x) &&

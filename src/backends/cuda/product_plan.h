@@ -23,7 +23,8 @@ namespace conclave::cuda {
 inline constexpr int kChunk = 256;
 inline constexpr int kBankRows = 8;
 
-// Rows of activations as int8. There is room for whole multiples of kBankRows rows, whatever lies past the last.
+// Rows of activations as int8, or, for prefill_rows, as bf16. There is room for whole multiples of kBankRows rows,
+// whatever lies past the last.
 struct RowBank {
   View x;  // rank 2 or 3: all innermost rows, in index order
   std::int64_t n_rows = 0;
@@ -32,6 +33,8 @@ struct RowBank {
   std::int8_t* q = nullptr;       // [n_rows][chunks * 256], padded with zeros
   float* scale = nullptr;         // [n_rows][chunks]; NaN where the chunk has no int8 form
   std::uint16_t* sums = nullptr;  // [n_rows][chunks * 16]: sums of 16 values of q, as f16 (they are exact)
+  std::uint16_t* bf16 = nullptr;  // [n_rows][bf16_stride], in the order of prefill_rows_plan.h
+  std::int64_t bf16_stride = 0;
 };
 
 constexpr std::int64_t chunks_of(std::int64_t k) {

@@ -14,6 +14,7 @@
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/one_row.h"
+#include "backends/cuda/prefill.h"
 #include "backends/cuda/wide_rows_plan.h"
 #include "base/fail.h"
 
@@ -54,19 +55,21 @@ std::optional<OneRowArgs> one_row_of(const ProductViews& v, const View& x, const
 }
 
 // `up`: no data where there is none.
-Quantised quantised(const View& w, const View& up, const View& x, const View& out, std::int64_t rows) {
+BankForm form_of(const View& w, const View& up, const View& x, const View& out, std::int64_t rows, Phase phase,
+                 const Room& room) {
   for (const View* one : {&w, &up}) {
     if (one->planes && !takes_units(*one, x, out)) {
       fail(ErrorCode::unsupported, "prepared weights want rows of x and out that lie evenly");
     }
   }
-  if (!is_block(w.type) && (up.data == nullptr || !is_block(up.type))) return Quantised::no;
+  if (takes_prefill({.w = w, .up = up, .out = out}, phase, room.prefill)) return BankForm::bf16;
+  if (!is_block(w.type) && (up.data == nullptr || !is_block(up.type))) return BankForm::as_given;
   const bool units = units_fit(w) && takes_units(w, x, out) &&
                      (up.data == nullptr || (up.type == w.type && units_fit(up) && takes_units(up, x, out)));
   // A block that cannot have a whole column at once would make its rows again for each of its tiles.
   const bool by_block = w.rank == 2 ? one_row_of({.w = w, .up = up, .out = out}, x, nullptr).has_value()
                                     : rows <= kByBlockPairs && chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
-  return units && by_block ? Quantised::by_block : Quantised::before;
+  return units && by_block ? BankForm::int8_by_block : BankForm::int8;
 }
 
 // Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows
@@ -74,6 +77,10 @@ Quantised quantised(const View& w, const View& up, const View& x, const View& ou
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
+  if (bank.bf16 != nullptr) {
+    check(launch_prefill_rows(prefill_args(v, bank, rows.at(at.scratch)), room.prefill, at.stream), op);
+    return;
+  }
   const RowTable table = rows.at(at.scratch);
   const bool one_matrix = table.begin == nullptr;
   if (one_matrix && bank.q == nullptr) {
@@ -137,7 +144,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
 void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
               std::string_view op) {
   if (bank.n_rows == 0) return;
-  if (takes_units(v.w, bank.x, v.out)) {
+  if (bank.bf16 != nullptr || takes_units(v.w, bank.x, v.out)) {
     multiply_units(v, bank, rows, room, at, op);
   } else {
     check(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
@@ -147,12 +154,12 @@ void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, co
 // One product of the rows of x: what matmul, moe_matmul and moe_down are.
 class ProductOp final : public CudaOp {
  public:
-  ProductOp(std::string name, const Target& target, const Tensor& x, const Tensor& w, const Tensor& bias,
-            const Tensor& out)
+  ProductOp(std::string name, const Target& target, Phase phase, const Tensor& x, const Tensor& w, const Tensor& bias,
+            const Tensor& out, const BankOut& made = {})
       : name_(std::move(name)),
         room_(room_on(target)),
         views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
-        bank_(x, quantised(views_.w, {}, view_of(x), views_.out, row_count(x)), scratch_) {}
+        bank_(x, form_of(views_.w, {}, view_of(x), views_.out, row_count(x), phase, room_), scratch_, made) {}
 
   ScratchLayout& scratch() { return scratch_; }
   void set_rows(const OpRows& rows) { rows_ = rows; }
@@ -205,10 +212,11 @@ class ProductOp final : public CudaOp {
 
 class GateUpOp final : public CudaOp {
  public:
-  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made)
+  GateUpOp(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made, const BankOut& into)
       : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
         rows_(OpRows::of(op, grouped, scratch_)),
-        product_(room_on(target), op.row_pair.dim(0), op.x, op.gate, op.up, op.act, op.out, scratch_, made) {}
+        product_(room_on(target), op.row_pair.dim(0), op.x, op.gate, op.up, op.act, op.phase, op.out, scratch_, made,
+                 into) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
@@ -231,8 +239,9 @@ class SharedExpertOp final : public CudaOp {
         down_(view_of(op.down)),
         share_{.x = view_of(op.x), .gate_inp = view_of(op.gate_inp), .out = view_of(op.out), .live = ints_of(op.live)},
         rows_(OpRows::every_row(op.x.dim(0), op.live)),
-        gate_up_(room_, op.x.dim(0), op.x, op.gate, op.up, op.act, op.hidden, scratch_),
-        hidden_(op.hidden, quantised(down_, {}, view_of(op.hidden), share_.out, op.hidden.dim(0)), scratch_),
+        gate_up_(room_, op.x.dim(0), op.x, op.gate, op.up, op.act, op.phase, op.hidden, scratch_),
+        hidden_(op.hidden, form_of(down_, {}, view_of(op.hidden), share_.out, op.hidden.dim(0), op.phase, room_),
+                scratch_),
         y_at_(scratch_.add(op.out.dim(0), op.out.dim(1) * 4)) {}
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -261,7 +270,8 @@ class SharedExpertOp final : public CudaOp {
 
 Room room_on(const Target& target) {
   return {.wide = target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0,
-          .dense = dense_room(target)};
+          .dense = dense_room(target),
+          .prefill = prefill_multiprocessors(target)};
 }
 
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
@@ -269,13 +279,16 @@ View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns) {
 }
 
 GateUpProduct::GateUpProduct(const Room& room, std::int64_t rows, const Tensor& x, const Tensor& gate, const Tensor& up,
-                             Activation act, const Tensor& out, ScratchLayout& scratch, const BankOut& made)
+                             Activation act, Phase phase, const Tensor& out, ScratchLayout& scratch,
+                             const BankOut& made, const BankOut& into)
     : room_(room),
       gate_(view_of(gate)),
       up_(view_of(up)),
       out_(view_of(out)),
-      fused_(gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_)),
-      bank_(x, quantised(gate_, up_, view_of(x), out_, rows), scratch, made),
+      fused_(takes_prefill({.w = gate_, .up = up_, .out = out_}, phase, room.prefill) ||
+             (gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_))),
+      bank_(x, form_of(gate_, up_, view_of(x), out_, rows, phase, room), scratch, made),
+      into_(into),
       act_(act),
       g_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)),
       u_at_(scratch.add(fused_ ? 0 : out.dim(0), out.dim(1) * 4)) {}
@@ -284,7 +297,9 @@ void GateUpProduct::enqueue(const OpRows& rows, const CudaRun& at, std::string_v
   bank_.fill(at.scratch, at.stream, op);
   const RowBank bank = bank_.at(at.scratch);
   if (fused_) {
-    multiply_units({.w = gate_, .up = up_, .out = out_, .act = act_}, bank, rows, room_, at, op);
+    multiply_units(
+        {.w = gate_, .up = up_, .out = out_, .act = act_, .bank_out = into_.bf16, .bank_stride = into_.bf16_stride},
+        bank, rows, room_, at, op);
     return;
   }
   const View g = float_rows(at.scratch + g_at_, out_.dims[0], out_.dims[1]);
@@ -300,43 +315,48 @@ std::optional<OneRowArgs> one_row_of(const Matmul& op) {
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
+  if (takes_prefill(op, target)) {
+    const Matmul* one = &op;
+    return make_prefill({&one, 1}, target, {});
+  }
   if (const auto args = one_row_of(op)) {
     return launch_op(launch_one_row, *args,
                      fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())));
   }
   auto made =
       std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
-                                  target, op.x, op.w, op.bias, op.out);
+                                  target, op.phase, op.x, op.w, op.bias, op.out);
   made->set_rows(OpRows::every_row(op.x.dim(0), op.live));
   return made;
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeMatmul& op, const Target& target) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target, op.x, op.w,
-      Tensor{}, op.out);
+      fmt::format("moe_matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target, op.phase, op.x,
+      op.w, Tensor{}, op.out);
   made->set_rows(OpRows::of(op, made->scratch()));
   return made;
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target& target) {
-  return make_down(op, target, false);
+  return make_down(op, target, false, {});
 }
 
-std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped) {
+std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped, const BankOut& made_rows) {
   auto made = std::make_unique<ProductOp>(
-      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, op.x, op.down,
-      Tensor{}, op.out);
+      fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, op.phase, op.x,
+      op.down, Tensor{}, op.out, made_rows);
   made->set_rows(OpRows::of(op, grouped, made->scratch()));
   return made;
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target& target) {
-  return make_gate_up(op, target, false, {});
+  return make_gate_up(op, target, false, {}, {});
 }
 
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made) {
-  return std::make_unique<GateUpOp>(op, target, grouped, made);
+std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
+                                     const BankOut& into) {
+  return std::make_unique<GateUpOp>(op, target, grouped, made, into);
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeSharedExpert& op, const Target& target) {

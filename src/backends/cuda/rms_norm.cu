@@ -94,7 +94,7 @@ cudaError_t launch_with(const RmsNormArgs& args, const Stream& stream) {
   const std::int64_t d = args.x.dims[args.x.rank - 1];
   const std::int64_t heads = args.x.rank == 3 ? args.x.dims[1] : 1;
   const LaunchPlan plan = rms_norm_plan(args.x.dims[0] * heads, d);
-  const bool bank = kVector && args.bank.q != nullptr;
+  const bool bank = kVector && args.bank.given();
   if (is_warp_row(d)) {
     return bank ? launch(rms_norm_kernel<1, true, kVector, kVector>, plan, stream, args)
                 : launch(rms_norm_kernel<1, true, kVector, false>, plan, stream, args);

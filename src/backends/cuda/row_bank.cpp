@@ -2,17 +2,22 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
+#include "backends/cuda/prefill_rows_plan.h"
 
 namespace conclave::cuda {
 
-OpBank::OpBank(const Tensor& x, Quantised quantised, ScratchLayout& scratch, const BankOut& made)
-    : quantised_(quantised), made_(made) {
+OpBank::OpBank(const Tensor& x, BankForm form, ScratchLayout& scratch, const BankOut& made) : form_(form), made_(made) {
   bank_.x = view_of(x);
   bank_.n_rows = row_count(x);
   bank_.k = x.inner();
   bank_.chunks = chunks_of(x.inner());
-  const bool fills = quantised == Quantised::before && made.q == nullptr;
-  const std::int64_t room = fills ? ceil_div(bank_.n_rows, kBankRows) * kBankRows : 0;
+  const std::int64_t rows = made.given() ? 0 : ceil_div(bank_.n_rows, kBankRows) * kBankRows;
+  if (form == BankForm::bf16) {
+    bank_.bf16_stride = bank_stride(bank_.k);
+    q_at_ = scratch.add(rows, bank_.bf16_stride * 2);
+    return;
+  }
+  const std::int64_t room = form == BankForm::int8 ? rows : 0;
   q_at_ = scratch.add(room, bank_.chunks * kChunk);
   scale_at_ = scratch.add(room, bank_.chunks * 4);
   sums_at_ = scratch.add(room, bank_.chunks * 32);
@@ -20,8 +25,13 @@ OpBank::OpBank(const Tensor& x, Quantised quantised, ScratchLayout& scratch, con
 
 RowBank OpBank::at(std::byte* scratch) const {
   RowBank bank = bank_;
-  if (quantised_ != Quantised::before) return bank;
-  const bool made = made_.q != nullptr;
+  if (form_ == BankForm::bf16) {
+    bank.bf16 = made_.given() ? made_.bf16 : scratch_at<std::uint16_t>(scratch, q_at_);
+    if (made_.given()) bank.bf16_stride = made_.bf16_stride;
+    return bank;
+  }
+  if (form_ != BankForm::int8) return bank;
+  const bool made = made_.given();
   bank.q = made ? made_.q : scratch_at<std::int8_t>(scratch, q_at_);
   bank.scale = made ? made_.scale : scratch_at<float>(scratch, scale_at_);
   bank.sums = made ? made_.sums : scratch_at<std::uint16_t>(scratch, sums_at_);
@@ -29,7 +39,12 @@ RowBank OpBank::at(std::byte* scratch) const {
 }
 
 void OpBank::fill(std::byte* scratch, const Stream& stream, std::string_view op) const {
-  if (quantised_ == Quantised::before && made_.q == nullptr) check(launch_fill_bank(at(scratch), stream), op);
+  if (made_.given()) return;
+  if (form_ == BankForm::int8) check(launch_fill_bank(at(scratch), stream), op);
+  if (form_ == BankForm::bf16) {
+    const RowBank bank = at(scratch);
+    check(launch_fill_prefill_bank({.x = bank.x, .bank = bank.bf16, .stride = bank.bf16_stride}, stream), op);
+  }
 }
 
 }  // namespace conclave::cuda

@@ -8,21 +8,25 @@
 
 namespace conclave::cuda {
 
-// Who makes rows int8: nobody, since all weights are plain; a pass of its own before the products; or each block of the
-// product for the rows it needs, which saves the pass where rows are few.
-enum class Quantised { no, before, by_block };
+// What products make of rows.
+enum class BankForm {
+  as_given,       // all weights are plain
+  int8,           // by a pass of its own before the products
+  int8_by_block,  // by each block of the product for the rows it needs, which saves the pass where rows are few
+  bf16,           // prefill: by a pass of its own
+};
 
 class OpBank {
  public:
-  // All innermost rows of x (rank 2 or 3). `made`: where they are int8 before the op begins.
-  OpBank(const Tensor& x, Quantised quantised, ScratchLayout& scratch, const BankOut& made = {});
+  // All innermost rows of x (rank 2 or 3). `made`: where they have that form before the op begins.
+  OpBank(const Tensor& x, BankForm form, ScratchLayout& scratch, const BankOut& made = {});
 
   RowBank at(std::byte* scratch) const;
   void fill(std::byte* scratch, const Stream& stream, std::string_view op) const;
 
  private:
   RowBank bank_;
-  Quantised quantised_;
+  BankForm form_;
   BankOut made_;
   std::int64_t q_at_ = 0;
   std::int64_t scale_at_ = 0;

@@ -28,11 +28,15 @@ static_assert(row_threads(2048) == 256 && row_passes(2048) == 1);
 static_assert(row_threads(7168) == 448 && row_passes(7168) == 2);
 static_assert(row_threads(8192) == 512 && row_passes(8192) == kKeptPasses && row_passes(8193) == 3);
 
-// Where a norm also leaves its rows as int8, as RowBank has them: whole chunks of 256, f32, read as vectors.
+// Where a norm also leaves its rows as RowBank has them, as int8 or as bf16: whole chunks of 256, f32, read as vectors.
 struct BankOut {
-  std::int8_t* q = nullptr;  // null: nowhere
+  std::int8_t* q = nullptr;
   float* scale = nullptr;
   std::uint16_t* sums = nullptr;
+  std::uint16_t* bf16 = nullptr;
+  std::int64_t bf16_stride = 0;
+
+  constexpr bool given() const { return q != nullptr || bf16 != nullptr; }
 };
 
 // Where every run is for itself: a thread each, counted over all rows.
