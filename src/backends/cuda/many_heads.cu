@@ -35,7 +35,7 @@ __device__ __forceinline__ void norm_head(const Run& weight, float eps, Run& run
   for (int j = 0; j < kRunLength; ++j) run[j] = run[j] * inverse * weight[j];
 }
 
-// What a lane's elements and the others of their pairs are multiplied with: of the first of a pair, the sine is negated.
+// What a lane's elements and the others of their pairs are multiplied with: the first of a pair has minus the sine.
 struct LaneTurns {
   Run cosine;
   Run sine;
