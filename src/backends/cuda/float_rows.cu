@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "backends/cuda/element.cuh"
-#include "backends/cuda/float_rows_plan.h"
+#include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/mma.cuh"
 
@@ -169,6 +169,7 @@ int launch_type(const FloatRowsArgs& args, const Stream& stream, std::index_sequ
 }  // namespace
 
 int launch_float_rows(const FloatRowsArgs& args, const Stream& stream) {
+  if (takes_split(args)) return launch_float_split(args, stream);
   constexpr std::make_index_sequence<kFloatTiles.size()> kAll;
   if (args.type == DType::f32) return launch_type<DType::f32>(args, stream, kAll);
   if (args.type == DType::f16) return launch_type<DType::f16>(args, stream, kAll);

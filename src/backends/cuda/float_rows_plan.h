@@ -27,6 +27,7 @@ struct FloatRowsArgs {
   DType type = DType::f32;
   DType out_type = DType::f32;
   DType bias_type = DType::f32;
+  std::int32_t multiprocessors = 0;  // of a GPU that can run float_split_plan.h; 0: it cannot
 };
 
 inline constexpr std::int64_t kFloatShared = 96 * 1024;  // of a block: every GPU has it

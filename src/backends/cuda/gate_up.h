@@ -14,7 +14,8 @@ namespace conclave::cuda {
 
 // What products ask of a GPU.
 struct Room {
-  int wide = 0;  // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
+  int wide = 0;   // multiprocessors for wide_rows, which takes products of many rows; 0: there is none
+  int split = 0;  // the same for float_split
   DenseRoom dense;
   int prefill = 0;  // multiprocessors for prefill_rows; 0: there is none
 };

@@ -1,8 +1,11 @@
 // Norm, rotation and cache write of heads in one pass: rms_norm of q's heads and of k's, where the model has them, rope
 // of both, and kv_write, with the bits of those ops one after another. A warp has a head at a time, a lane eight
 // neighbouring elements of it; the warps of a block have heads of one token, which share the sines and cosines of its
-// position.
+// position. Of many tokens with heads of 64, 128 or 256 elements that lie as vectors, a warp has as many heads at once
+// as its lanes hold, and a block has a token: what depends on the position or the place in a head is found once.
 #pragma once
+
+#include <bit>
 
 #include "backends/cuda/kv_write_plan.h"
 #include "backends/cuda/rms_norm_plan.h"
@@ -36,6 +39,19 @@ constexpr LaunchPlan head_rows_plan(std::int64_t n_tokens, std::int64_t n_heads,
 }
 static_assert(head_rows_plan(1, 32, 4).blocks == 5 && head_rows_plan(2048, 32, 4).blocks == 2048);
 
+inline constexpr int kManyHeadWarps = 4;
+inline bool fits_many_heads(const HeadRowsArgs& args) {
+  const std::int64_t d = args.rope.x.dims[2];
+  const std::int64_t n_rot = args.rope.n_rot;
+  const bool pairs = args.rope.neox ? n_rot % (2 * kRunLength) == 0 &&
+                                          std::has_single_bit(static_cast<std::uint64_t>(n_rot / (2 * kRunLength)))
+                                    : n_rot % kRunLength == 0;  // of lanes, or in a lane
+  return args.write.places != nullptr && (d == 64 || d == 128 || d == 256) && pairs && args.v_runs &&
+         args.k_pool_runs && args.v_pool_runs && args.write.v.dims[2] == d && args.rope.x.dims[1] > 0 &&
+         args.k.dims[1] > 0;
+}
+
+int launch_many_heads(const HeadRowsArgs& args, const Stream& stream);
 int launch_head_rows(const HeadRowsArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda

@@ -37,11 +37,20 @@ cudaError_t launch(Kernel* kernel, const LaunchPlan& plan, const Stream& stream,
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
   config.stream = stream.handle;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = stream.overlaps ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  const auto add = [&]() -> cudaLaunchAttribute& { return attributes[config.numAttrs++]; };
+  if (stream.overlaps) {
+    cudaLaunchAttribute& overlap = add();
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (plan.cluster > 1) {
+    cudaLaunchAttribute& cluster = add();
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(plan.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 

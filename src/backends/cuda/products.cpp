@@ -9,7 +9,7 @@
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
 #include "backends/cuda/dense_rows.h"
-#include "backends/cuda/float_rows_plan.h"
+#include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/many_rows_plan.h"
@@ -197,7 +197,8 @@ class ProductOp final : public CudaOp {
                              .k = static_cast<std::int32_t>(views_.w.dims[1]),
                              .type = views_.w.type,
                              .out_type = views_.out.type,
-                             .bias_type = views_.bias.type},
+                             .bias_type = views_.bias.type,
+                             .multiprocessors = room_.split},
                             at.stream),
           name_);
   }
@@ -269,7 +270,9 @@ class SharedExpertOp final : public CudaOp {
 }  // namespace
 
 Room room_on(const Target& target) {
+  const bool clusters = target.capability >= 90 && target.shared_bytes >= kSplitShared;
   return {.wide = target.capability >= 90 && wide_rows_built() ? target.multiprocessors : 0,
+          .split = clusters ? target.multiprocessors : 0,
           .dense = dense_room(target),
           .prefill = prefill_multiprocessors(target)};
 }

@@ -24,6 +24,7 @@ struct LaunchPlan {
   std::int64_t blocks = 0;  // 0: nothing to do, nothing is launched
   int threads = 0;
   std::int64_t shared_bytes = 0;
+  int cluster = 1;  // neighbouring blocks that run together and reach each other's shared memory
 };
 
 // Where kernels are put.

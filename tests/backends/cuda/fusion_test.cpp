@@ -209,6 +209,9 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
         // Too many rows for products.
         Kind{129, 128, 64, true, DType::f16, RopeStyle::neox, 2},
         Kind{300, 299, 128, true, DType::f16, RopeStyle::neox, 2},
+        Kind{300, 300, 64, false, DType::bf16, RopeStyle::interleaved, 2},
+        Kind{257, 200, 256, true, DType::f32, RopeStyle::neox, 2},
+        Kind{600, 600, 64, true, DType::f16, RopeStyle::neox, 2},
         Kind{600, 600, 64, true, DType::q8_0, RopeStyle::neox, 2}}) {
     Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .cache = kind.cache, .style = kind.style};
     const Program program = block.record(kind.n_tokens, kind.live);

@@ -3,7 +3,7 @@
 
 #include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/dense_rows_plan.h"
-#include "backends/cuda/float_rows_plan.h"
+#include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
 #include "backends/cuda/wide_rows_plan.h"
@@ -90,6 +90,10 @@ TEST(CudaPlans, TilesOfFloatsCoverEveryOutput) {
       EXPECT_EQ(plan.blocks, ceil_div(rows, tile.rows()) * ceil_div(n, tile.columns()));
       EXPECT_TRUE(plan.blocks * plan.threads >= kFloatWarps * kWarp || rows * n < 8 * kFloatWarps)
           << rows << " rows, " << n << " columns";
+      const SplitTile& split = kSplitTiles[split_tile(rows, n, 132)];
+      const LaunchPlan halves = float_split_plan(rows, n, 132);
+      EXPECT_EQ(halves.blocks, ceil_div(rows, split.rows()) * ceil_div(n, split.columns()) * halves.cluster);
+      EXPECT_LE(halves.shared_bytes, kSplitShared);
     }
   }
   EXPECT_FALSE(fits_float_rows(1, std::int64_t{1} << 31, 1));

@@ -1,0 +1,34 @@
+// Blocks of a cluster, which reach each other's shared memory. sm_90 and later: before, these do nothing.
+#pragma once
+
+#include "backends/cuda/mma.cuh"
+
+namespace conclave::cuda {
+
+// Whole warps arrive, and wait later: what they wrote before is seen by all of the cluster after.
+__device__ __forceinline__ void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void await_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// To where `p` lies in the shared memory of another block.
+__device__ __forceinline__ unsigned address_in_block(const void* p, int rank) {
+  unsigned there = shared_address(p);
+#if __CUDA_ARCH__ >= 900
+  asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(there) : "r"(rank));
+#endif
+  return there;
+}
+__device__ __forceinline__ void store_in_cluster(unsigned address, float value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+#endif
+}
+
+}  // namespace conclave::cuda
