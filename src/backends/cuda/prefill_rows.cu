@@ -37,7 +37,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
     __syncwarp();
 #pragma unroll 1
     for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
-      shared.columns[kWarp * i + lane] = at.address(kWarp * i + lane);
+      shared.starts[kWarp * i + lane] = prefill_start<type>(at.address(kWarp * i + lane), lane);
     }
     __syncwarp();
 #pragma unroll 1
@@ -47,7 +47,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
 #pragma unroll 1
       for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
         copy_prefill_weights<type>(to + kBytes * i, to + kColumns * prefill_column_stride(type) + 4 * kWarp * i,
-                                   shared.columns + kWarp * i, c, args.chunks, lane);
+                                   shared.starts + kWarp * i, c, args.chunks, lane);
       }
       barrier_arrive_with_copies(&shared.weights_full[ring.place]);
     }
@@ -166,7 +166,7 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 #pragma unroll 1
   for (;; told.next()) {
     barrier_wait(&shared.known[told.place], told.parity);
-    const PrefillTile tile = shared.tile[told.place];
+    const PrefillTile& tile = shared.tile[told.place];
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if (tile.count <= 16) {
@@ -181,6 +181,8 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
       prefill_tile<type, kRows, 96>(args, tile, slots, memory, rings);
     } else if (tile.count <= 128) {
       prefill_tile<type, kRows, 128>(args, tile, slots, memory, rings);
+    } else if (tile.count <= 144) {
+      prefill_tile<type, kRows, 144>(args, tile, slots, memory, rings);
     } else {
       prefill_tile<type, kRows, kPrefillRows>(args, tile, slots, memory, rings);
     }
