@@ -38,7 +38,7 @@ __device__ __forceinline__ const std::byte* prefill_start(const std::byte* colum
 // once as can be.
 template <DType type>
 __device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to, const std::byte* const* starts, int c,
-                                                     int chunks, int lane) {
+                                                     const PrefillArgs& args, int lane) {
   if constexpr (is_affine(type)) {
     constexpr int kParts = block_bytes(type) / 16;
 #pragma unroll
@@ -46,9 +46,27 @@ __device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to,
       const int part = lane + kWarp * i;
       copy_16_of_many(to + 16 * part, starts[part / kParts] + (c * block_bytes(type) + 16 * part));
     }
+  } else if constexpr (is_block_32(type)) {
+    // Scales, then levels. Where the row ends, what was there before is multiplied by zeros.
+    constexpr int kStride = prefill_column_stride(type);
+    constexpr int kParts = level_bytes(type) / 2;
+    const Planes32 planes{type, args.k / 32};
+    const int part = c * kParts + lane % kParts;
+    if (part < args.k / 32 * (level_bytes(type) / 16)) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const int column = kWarp / kParts * i + lane / kParts;
+        copy_16_of_many(to + column * kStride + 16 + 16 * (lane % kParts), starts[column] + 16 * std::int64_t{part});
+      }
+    }
+    if constexpr (scale_bytes(type) == 2) {
+      copy_16(to + lane * kStride, starts[lane] + planes.scales(8 * c));
+    } else {
+      copy_8(to + lane * kStride, starts[lane] + planes.scales(8 * c));
+    }
   } else {
     constexpr int kStride = prefill_column_stride(type);
-    const PlanesQ6K planes{chunks};
+    const PlanesQ6K planes{args.chunks};
     const std::int64_t ql = planes.ql(c) + 16 * (lane % 8);
 #pragma unroll
     for (int i = 0; i < kWarp; i += 4) {

@@ -44,8 +44,8 @@ struct PrefillMemory {
   }
 };
 
-// Walks over the tiles of a block, in order: list by list, of each the columns, of those the rows: blocks that run at the
-// same time share weights. By a warp, which keeps what it knows of 32 lists.
+// Walks over the tiles of a block, in order: list by list, of each the columns, of those the rows: blocks that run at
+// the same time share weights. By a warp, which keeps what it knows of 32 lists.
 class PrefillTiles {
  public:
   __device__ __forceinline__ PrefillTiles(const PrefillArgs& args, const PrefillCut& cut)
