@@ -176,9 +176,10 @@ constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n
   std::int64_t least = 0;
   for (const int rows : {160, 128, 96, 64, 48, 32, 16}) {
     if (rows > cut.room) continue;
-    const std::int64_t tiles = lists * ceil_div(length, rows) * cut.across;
-    const std::int64_t of_one = length < rows ? ceil_div(length, 16) * 16 : rows;
-    const std::int64_t time = ceil_div(tiles, multiprocessors) * (of_one < 48 ? 52 + of_one / 4 : 16 + of_one);
+    const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
+    const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
+    const std::int64_t time =
+        ceil_div(lists * tiles * cut.across, multiprocessors) * (height < 48 ? 52 + height / 4 : 16 + height);
     if (cut.rows == 0 || time < least) {
       least = time;
       cut.rows = rows;
