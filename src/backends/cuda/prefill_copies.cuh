@@ -28,35 +28,58 @@ struct PrefillColumnsOf {
   }
 };
 
+// Where column i of 32 begins, as copy_prefill_weights wants it.
+template <DType type>
+__device__ __forceinline__ const std::byte* prefill_start(const std::byte* column, int i) {
+  return is_affine(type) ? column - i * block_bytes(type) : column;
+}
 // Superblock c of 32 columns to where it belongs: their place in the stage, `to`, and of q6_k's d, `d_to`. By a warp.
 // Copies take a line of memory at a time: so neighbouring lanes have neighbouring 16-byte parts, of as few columns at
 // once as can be.
 template <DType type>
-__device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to, const std::byte* const* columns, int c,
-                                                     int chunks, int lane) {
+__device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to, const std::byte* const* starts, int c,
+                                                     const PrefillArgs& args, int lane) {
   if constexpr (is_affine(type)) {
     constexpr int kParts = block_bytes(type) / 16;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       const int part = lane + kWarp * i;
-      copy_16_of_many(to + 16 * part, columns[part / kParts] + (c * block_bytes(type) + part % kParts * 16));
+      copy_16_of_many(to + 16 * part, starts[part / kParts] + (c * block_bytes(type) + 16 * part));
+    }
+  } else if constexpr (is_block_32(type)) {
+    // Scales, then levels. Where the row ends, what was there before is multiplied by zeros.
+    constexpr int kStride = prefill_column_stride(type);
+    constexpr int kParts = level_bytes(type) / 2;
+    const Planes32 planes{type, args.k / 32};
+    const int part = c * kParts + lane % kParts;
+    if (part < args.k / 32 * (level_bytes(type) / 16)) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const int column = kWarp / kParts * i + lane / kParts;
+        copy_16_of_many(to + column * kStride + 16 + 16 * (lane % kParts), starts[column] + 16 * std::int64_t{part});
+      }
+    }
+    if constexpr (scale_bytes(type) == 2) {
+      copy_16(to + lane * kStride, starts[lane] + planes.scales(8 * c));
+    } else {
+      copy_8(to + lane * kStride, starts[lane] + planes.scales(8 * c));
     }
   } else {
     constexpr int kStride = prefill_column_stride(type);
-    const PlanesQ6K planes{chunks};
+    const PlanesQ6K planes{args.chunks};
     const std::int64_t ql = planes.ql(c) + 16 * (lane % 8);
 #pragma unroll
     for (int i = 0; i < kWarp; i += 4) {
-      copy_16_of_many(to + (i + lane / 8) * kStride + 16 * (lane % 8), columns[i + lane / 8] + ql);
+      copy_16_of_many(to + (i + lane / 8) * kStride + 16 * (lane % 8), starts[i + lane / 8] + ql);
     }
     const std::int64_t qh = planes.qh(c) + 16 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < kWarp; i += 8) {
-      copy_16_of_many(to + (i + lane / 4) * kStride + 128 + 16 * (lane % 4), columns[i + lane / 4] + qh);
+      copy_16_of_many(to + (i + lane / 4) * kStride + 128 + 16 * (lane % 4), starts[i + lane / 4] + qh);
     }
-    copy_16(to + lane * kStride + 192, columns[lane] + planes.scales(c));
+    copy_16(to + lane * kStride + 192, starts[lane] + planes.scales(c));
     // The column goes on for whole 16-byte words.
-    copy_4(d_to + 4 * lane, columns[lane] + planes.d(c & ~1));
+    copy_4(d_to + 4 * lane, starts[lane] + planes.d(c & ~1));
   }
 }
 

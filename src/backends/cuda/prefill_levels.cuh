@@ -1,7 +1,7 @@
 // Weights of a superblock as bf16, 2^28 times smaller, in the registers that wgmma takes (wgmma_bf16.cuh).
 //
-// A level of b bits is put at bits 8 - b to 7 of a bf16 and read as that number: level * 2^(b - 8 - 125 - 8) without
-// anything added to it, since numbers below the normal ones, and the smallest of those, go on in even steps. So
+// A level of b bits is put at bits 8 - b to 7 of a bf16 and read as that number: level * 2^-(125 + b), without anything
+// added to it, since numbers below the normal ones, and the smallest of those, go on in even steps. So
 //   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits, 130 of 5, 131 of 6
 // and q6_k's minimum is 32 scales. Two weights, two apart in their row, share a word.
 #pragma once
@@ -15,8 +15,8 @@ namespace conclave::cuda {
 inline constexpr float kPrefillSmaller = 0x1p-28F;
 inline constexpr float kPrefillLarger = 0x1p28F;
 
-// What a lane decodes of a superblock: of two columns, 8 apart, elements 64 t to 64 t + 63, t = lane % 4. Those have two
-// scales in q4_k and q5_k, of 32 elements, and four in q6_k.
+// What a lane decodes of a superblock: of two columns, 8 apart, elements 64 t to 64 t + 63, t = lane % 4. Those have
+// two scales in q4_k and q5_k, of 32 elements, and four in q6_k.
 template <DType type>
 class PrefillLevels {
  public:

@@ -1,6 +1,9 @@
+#include <type_traits>
+
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/prefill_copies.cuh"
 #include "backends/cuda/prefill_levels.cuh"
+#include "backends/cuda/prefill_levels_32.cuh"
 #include "backends/cuda/prefill_rows_plan.h"
 #include "backends/cuda/prefill_store.cuh"
 #include "backends/cuda/prefill_tiles.cuh"
@@ -37,7 +40,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
     __syncwarp();
 #pragma unroll 1
     for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
-      shared.columns[kWarp * i + lane] = at.address(kWarp * i + lane);
+      shared.starts[kWarp * i + lane] = prefill_start<type>(at.address(kWarp * i + lane), lane);
     }
     __syncwarp();
 #pragma unroll 1
@@ -47,7 +50,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
 #pragma unroll 1
       for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
         copy_prefill_weights<type>(to + kBytes * i, to + kColumns * prefill_column_stride(type) + 4 * kWarp * i,
-                                   shared.columns + kWarp * i, c, args.chunks, lane);
+                                   shared.starts + kWarp * i, c, args, lane);
       }
       barrier_arrive_with_copies(&shared.weights_full[ring.place]);
     }
@@ -111,7 +114,7 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   const int lane = me % kWarp;
   const int t = lane % 4;
   const int column = me / kWarp * 16 + lane / 4;
-  using Levels = PrefillLevels<type>;
+  using Levels = std::conditional_t<is_block_32(type), PrefillLevels32<type>, PrefillLevels<type>>;
   auto& shared = memory.shared();
   float y[N / 2] = {};
   Levels levels;
@@ -166,7 +169,7 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 #pragma unroll 1
   for (;; told.next()) {
     barrier_wait(&shared.known[told.place], told.parity);
-    const PrefillTile tile = shared.tile[told.place];
+    const PrefillTile& tile = shared.tile[told.place];
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if (tile.count <= 16) {
@@ -179,10 +182,14 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
       prefill_tile<type, kRows, 64>(args, tile, slots, memory, rings);
     } else if (tile.count <= 96) {
       prefill_tile<type, kRows, 96>(args, tile, slots, memory, rings);
-    } else if (tile.count <= 128) {
+    } else if (kRows == 128 || tile.count <= 128) {
       prefill_tile<type, kRows, 128>(args, tile, slots, memory, rings);
-    } else {
-      prefill_tile<type, kRows, kPrefillRows>(args, tile, slots, memory, rings);
+    } else if constexpr (kRows == kPrefillRows) {
+      if (tile.count <= 144) {
+        prefill_tile<type, kRows, 144>(args, tile, slots, memory, rings);
+      } else {
+        prefill_tile<type, kRows, kPrefillRows>(args, tile, slots, memory, rings);
+      }
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -237,10 +244,10 @@ int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stre
   const std::int64_t n_rows = table.begin == nullptr ? table.n_rows : table.n_slots;
   const std::int64_t n_lists = table.begin == nullptr ? 1 : table.n_lists;
   const PrefillCut cut =
-      prefill_cut(n_rows, n_lists, args.n, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
+      prefill_cut(type, n_rows, n_lists, args.n, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
   const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
-  if (cut.room == kPrefillRows) return launch(prefill_rows<type, kPrefillRows>, plan, stream, args, cut);
-  return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut);
+  if (cut.room == kPrefillShortRows) return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut);
+  return launch(prefill_rows<type, prefill_long_rows(type)>, plan, stream, args, cut);
 }
 
 }  // namespace
@@ -252,9 +259,20 @@ bool prefill_rows_built() {
 }
 
 int launch_prefill_rows(const PrefillArgs& args, int multiprocessors, const Stream& stream) {
-  if (args.type == DType::q4_k) return launch_prefill_type<DType::q4_k>(args, multiprocessors, stream);
-  if (args.type == DType::q5_k) return launch_prefill_type<DType::q5_k>(args, multiprocessors, stream);
-  return launch_prefill_type<DType::q6_k>(args, multiprocessors, stream);
+  switch (args.type) {
+    case DType::q4_k:
+      return launch_prefill_type<DType::q4_k>(args, multiprocessors, stream);
+    case DType::q5_k:
+      return launch_prefill_type<DType::q5_k>(args, multiprocessors, stream);
+    case DType::q6_k:
+      return launch_prefill_type<DType::q6_k>(args, multiprocessors, stream);
+    case DType::q8_0:
+      return launch_prefill_type<DType::q8_0>(args, multiprocessors, stream);
+    case DType::q4_0:
+      return launch_prefill_type<DType::q4_0>(args, multiprocessors, stream);
+    default:
+      return launch_prefill_type<DType::mxfp4>(args, multiprocessors, stream);
+  }
 }
 
 }  // namespace conclave::cuda

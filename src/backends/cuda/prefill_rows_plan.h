@@ -5,6 +5,8 @@
 //
 //   q4_k q5_k   w = bf16(level * bf16(d * scale) - bf16(dmin * min))
 //   q6_k        w = bf16((level - 32) * bf16(d * scale))
+//   q8_0 q4_0   w = bf16(level * bf16(d)), bf16((level - 8) * bf16(d))
+//   mxfp4       w = level * 2^(e - 127); e up to 156, larger ones count as 156
 //
 // So an output depends on its row and its column alone. Everything here is made 2^28 times smaller, which is exact, and
 // larger again when it is stored: a level can then stay the bits it is, a small multiple of bf16's smallest number, and
@@ -16,11 +18,12 @@
 // decode. Of four more warps, one gathers rows, half a superblock at a time; the others copy weights as stored, a
 // superblock after another. Each has a ring of its own.
 //
-// What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's issue
-// slots 320; memory 450 for the weights, if they are read once.
+// What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
+// issue slots 370; memory 450 for the weights, if they are read once.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
+#include "backends/cuda/weight_planes.h"
 
 namespace conclave::cuda {
 
@@ -79,6 +82,9 @@ struct PrefillArgs {
 // Room for rows, of a tile: of long lists, and of short ones.
 inline constexpr int kPrefillRows = 160;
 inline constexpr int kPrefillShortRows = 48;
+constexpr int prefill_long_rows(DType type) {  // q8_0 leaves less room
+  return type == DType::q8_0 ? 128 : kPrefillRows;
+}
 constexpr int prefill_groups(int room) {  // that multiply
   return room == kPrefillShortRows ? 4 : 3;
 }
@@ -118,14 +124,15 @@ constexpr int prefill_halves(DType type, int room) {
   return room == kPrefillShortRows && type != DType::q6_k ? 4 : 3;
 }
 constexpr int prefill_column_stride(DType type) {
-  return is_affine(type) ? block_bytes(type) : 208;
+  return is_block_32(type) ? 16 + 8 * level_bytes(type) : is_affine(type) ? block_bytes(type) : 208;
 }
 // q6_k: behind the columns, words that hold their d.
 constexpr int prefill_weight_bytes(DType type, int room) {
-  return prefill_columns(room) * (prefill_column_stride(type) + (is_affine(type) ? 0 : 4));
+  return prefill_columns(room) * (prefill_column_stride(type) + (type == DType::q6_k ? 4 : 0));
 }
 constexpr int prefill_weight_stages(DType type, int room) {
-  return type == DType::q4_k ? (room == kPrefillShortRows ? 4 : 3) : (room == kPrefillShortRows ? 3 : 2);
+  const int more = room == kPrefillShortRows && type != DType::q8_0 ? 1 : 0;
+  return (prefill_column_stride(type) == 144 ? 3 : 2) + more;
 }
 // Behind the rings: outputs on their way to memory, 16 rows of a warp at a time; where columns begin; what is known of
 // some tiles; barriers.
@@ -140,10 +147,12 @@ constexpr std::int64_t prefill_shared_bytes(DType type, int room) {
          prefill_weight_stages(type, room) * prefill_weight_bytes(type, room) + prefill_other_bytes(room);
 }
 constexpr bool prefill_shared_fits(DType type) {
-  return prefill_shared_bytes(type, kPrefillRows) <= 227 * 1024 &&
+  return prefill_shared_bytes(type, prefill_long_rows(type)) <= 227 * 1024 &&
          prefill_shared_bytes(type, kPrefillShortRows) <= 227 * 1024;
 }
 static_assert(prefill_shared_fits(DType::q4_k) && prefill_shared_fits(DType::q5_k) && prefill_shared_fits(DType::q6_k));
+static_assert(prefill_shared_fits(DType::q8_0) && prefill_shared_fits(DType::q4_0) &&
+              prefill_shared_fits(DType::mxfp4));
 
 // How a product is cut. Lists have n_rows rows together.
 struct PrefillCut {
@@ -157,19 +166,20 @@ constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bo
 }
 // Rows that give the shortest time, if lists were a little longer than the mean. Below 48
 // rows of a tile it is the weights that take time.
-constexpr PrefillCut prefill_cut(std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up, bool bank,
-                                 int multiprocessors) {
+constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
+                                 bool bank, int multiprocessors) {
   const std::int64_t lists = n_rows < n_lists ? n_rows : n_lists;
   const std::int64_t mean = lists == 0 ? 0 : ceil_div(n_rows, lists);
   const std::int64_t length = lists <= 1 ? mean : mean + mean / 8;
-  PrefillCut cut{length <= kPrefillShortRows ? kPrefillShortRows : kPrefillRows, 0, 0};
+  PrefillCut cut{length <= kPrefillShortRows ? kPrefillShortRows : prefill_long_rows(type), 0, 0};
   cut.across = prefill_across(cut.room, n, gate_up, bank);
   std::int64_t least = 0;
   for (const int rows : {160, 128, 96, 64, 48, 32, 16}) {
     if (rows > cut.room) continue;
-    const std::int64_t tiles = lists * ceil_div(length, rows) * cut.across;
-    const std::int64_t of_one = length < rows ? ceil_div(length, 16) * 16 : rows;
-    const std::int64_t time = ceil_div(tiles, multiprocessors) * (of_one < 48 ? 52 + of_one / 4 : 16 + of_one);
+    const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
+    const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
+    const std::int64_t time =
+        ceil_div(lists * tiles * cut.across, multiprocessors) * (height < 48 ? 52 + height / 4 : 16 + height);
     if (cut.rows == 0 || time < least) {
       least = time;
       cut.rows = rows;
@@ -177,13 +187,13 @@ constexpr PrefillCut prefill_cut(std::int64_t n_rows, std::int64_t n_lists, std:
   }
   return cut;
 }
-static_assert(prefill_cut(4096, 128, 768, true, true, 132).rows == 48);    // 512 tokens, 8 of 128 experts
-static_assert(prefill_cut(4096, 128, 768, true, true, 132).across == 6);   // 128 outputs each
-static_assert(prefill_cut(16384, 128, 768, true, true, 132).rows == 160);  // 2,048
-static_assert(prefill_cut(16384, 128, 2048, false, false, 132).across == 11);
-static_assert(prefill_cut(512, 1, 4096, false, false, 132).rows == 96 &&
-              prefill_cut(1, 1, 512, false, false, 132).rows == 48);
-static_assert(prefill_cut(512, 1, 512, false, false, 132).rows == 16);
+static_assert(prefill_cut(DType::q4_k, 4096, 128, 768, true, true, 132).rows == 48);    // 512 tokens, 8 of 128 experts
+static_assert(prefill_cut(DType::q4_k, 4096, 128, 768, true, true, 132).across == 6);   // 128 outputs each
+static_assert(prefill_cut(DType::q4_k, 16384, 128, 768, true, true, 132).rows == 160);  // 2,048
+static_assert(prefill_cut(DType::q4_k, 16384, 128, 2048, false, false, 132).across == 11);
+static_assert(prefill_cut(DType::q4_k, 512, 1, 4096, false, false, 132).rows == 96 &&
+              prefill_cut(DType::q4_k, 1, 1, 512, false, false, 132).rows == 48);
+static_assert(prefill_cut(DType::q4_k, 512, 1, 512, false, false, 132).rows == 16);
 
 constexpr LaunchPlan prefill_rows_plan(DType type, std::int64_t n_rows, std::int64_t n_lists, const PrefillCut& cut,
                                        int multiprocessors) {
@@ -193,13 +203,14 @@ constexpr LaunchPlan prefill_rows_plan(DType type, std::int64_t n_rows, std::int
           .threads = prefill_threads(cut.room),
           .shared_bytes = prefill_shared_bytes(type, cut.room)};
 }
-static_assert(prefill_rows_plan(DType::q4_k, 0, 128, prefill_cut(0, 128, 768, true, true, 132), 132).blocks == 0);
+static_assert(
+    prefill_rows_plan(DType::q4_k, 0, 128, prefill_cut(DType::q4_k, 0, 128, 768, true, true, 132), 132).blocks == 0);
 
 // Whether this build has the kernel for the current GPU.
 bool prefill_rows_built();
-// Whether it takes weights of this type, laid out and aligned as units_fit() wants them.
+// Whether it takes weights of this type, laid out and aligned as units_fit() or blocks_fit() want them.
 constexpr bool prefill_fits(DType type) {
-  return type == DType::q4_k || type == DType::q5_k || type == DType::q6_k;
+  return is_affine(type) || type == DType::q6_k || is_block_32(type);
 }
 int launch_prefill_rows(const PrefillArgs& args, int multiprocessors, const Stream& stream);
 

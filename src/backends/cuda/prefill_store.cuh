@@ -14,39 +14,33 @@ class PrefillStore {
  public:
   __device__ __forceinline__ PrefillStore(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
                                           float* out, int c, int lane)
-      : at_{args, tile.expert, tile.first},
-        slots_(slots),
-        out_(out),
-        c_(c),
-        lane_(lane),
-        count_(tile.count),
-        columns_(columns_of(args.table, args.n)) {
-    const int size = args.out_type == DType::f32 ? 4 : 2;
-    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
-    aligned_ = (places & (4U * static_cast<unsigned>(size) - 1)) == 0;
-  }
+      : at_{args, tile.expert, tile.first}, slots_(slots), out_(out), c_(c), lane_(lane), count_(tile.count) {}
 
   template <int N>
   __device__ __forceinline__ void store(const float (&y)[N / 2]) const {
+    const bool gate_up = at_.args.up != nullptr;
 #pragma unroll 1
     for (int first = 0; first < count_; first += kPrefillOutRows) {
+      int lane = lane_;
+      asm volatile("" : "+r"(lane));  // nothing that is made of it is kept: there are no registers for that
       __syncwarp();
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
         if (n / 2 * kPrefillOutRows != first) continue;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int row = 8 * (n % 2) + 2 * (lane_ % 4) + i % 2;
-          const int column = lane_ / 4 + 8 * (i / 2);
+          const int row = 8 * (n % 2) + 2 * (lane % 4) + i % 2;
+          const int column = lane / 4 + 8 * (i / 2);
           out_[word_of(row, column / 4) + column % 4] = y[4 * n + i];
         }
       }
       __syncwarp();
-      if (at_.args.up != nullptr) {
-        store_gated(first);
-      } else {
-        store_plain(first, lane_ / 4);
-        store_plain(first, lane_ / 4 + 8);
+      // Of gate_up, two words of a row are outputs, else four.
+#pragma unroll 1
+      for (int i = lane; i < kPrefillOutRows * (gate_up ? 2 : 4); i += kWarp) {
+        const int row = gate_up ? i / 2 : i / 4;
+        const TableSlot slot = slots_[first + row];  // none past the last
+        if (slot.from >= 0) put(row, gate_up ? i % 2 : i % 4, slot.to);
       }
     }
   }
@@ -63,50 +57,54 @@ class PrefillStore {
     y[3] = four.w * kPrefillLarger;
   }
 
-  __device__ __forceinline__ void store_gated(int first) const {
-    const int row = lane_ / 2;
-    const TableSlot slot = slots_[first + row];  // none past the last
-    if (slot.from < 0) return;
-    float y[4];
-    float up[4];
-    load(row, lane_ % 2, y);
-    load(row, lane_ % 2 + 2, up);
-    gated_4(at_.args.act, y, up);
-    put(at_.place(c_) + 4 * (lane_ % 2), slot.to, y);
-  }
-  __device__ __forceinline__ void store_plain(int first, int row) const {
-    const TableSlot slot = slots_[first + row];
-    if (slot.from < 0) return;
-    float y[4];
-    load(row, lane_ % 4, y);
-    put(at_.place(c_) + 4 * (lane_ % 4), slot.to, y);
-  }
-
-  // Outputs of four places from one on, of an output row.
-  __device__ __forceinline__ void put(int place, std::int64_t row, float (&y)[4]) const {
+  // Four outputs of a row.
+  __device__ __forceinline__ void put(int row, int word, std::int64_t to) const {
     const PrefillArgs& args = at_.args;
-    int column[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      column[i] = at_.column(place + i);
-      if (args.bias != nullptr && column[i] < columns_) y[i] += load_float(args.bias_type, args.bias, column[i]);
-    }
-    if (args.bank_out != nullptr) {
-      if (place >= (args.n + kChunk - 1) / kChunk * kChunk) return;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) y[i] = column[i] < columns_ ? y[i] : 0.0F;
-      auto* to = reinterpret_cast<uint2*>(args.bank_out + row * args.bank_out_stride + place);
-      *to = {bf16_pair(y[0], y[1]), bf16_pair(y[2], y[3])};
+    const int place = at_.place(c_) + 4 * word;
+    const int columns = columns_of(args.table, args.n);
+    const int size = args.out_type == DType::f32 ? 4 : 2;
+    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
+    const bool bank = args.bank_out != nullptr;
+    if (bank ? args.bias != nullptr || place / kChunk * kChunk + kChunk > columns
+             : place + 4 > columns || (places & (4U * static_cast<unsigned>(size) - 1)) != 0) {
+      put_each(row, word, place, columns, to);
       return;
     }
-    std::byte* out = args.out + row * args.out_stride;
-    if (aligned_ && column[3] < columns_) {
-      store_4(args.out_type, out + std::int64_t{place} * (args.out_type == DType::f32 ? 4 : 2), y);
+    float y[4];
+    load(row, word, y);
+    if (args.up != nullptr) {
+      float up[4];
+      load(row, word + 2, up);
+      gated_4(args.act, y, up);
+    }
+    if (bank) {
+      *reinterpret_cast<uint2*>(args.bank_out + to * args.bank_out_stride + place) = {bf16_pair(y[0], y[1]),
+                                                                                      bf16_pair(y[2], y[3])};
       return;
     }
+    if (args.bias != nullptr) {
 #pragma unroll
+      for (int i = 0; i < 4; ++i) y[i] += load_float(args.bias_type, args.bias, place + i);
+    }
+    store_4(args.out_type, args.out + to * args.out_stride + std::int64_t{place} * size, y);
+  }
+  // The same, one by one.
+  __device__ __forceinline__ void put_each(int row, int word, int place, int columns, std::int64_t to) const {
+    const PrefillArgs& args = at_.args;
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      if (column[i] < columns_) store_float(args.out_type, out, column[i], y[i]);
+      const int column = at_.column(place + i);
+      float y = out_[word_of(row, word) + i] * kPrefillLarger;
+      if (args.up != nullptr) y = gated(args.act, y, out_[word_of(row, word + 2) + i] * kPrefillLarger);
+      if (args.bias != nullptr && column < columns) y += load_float(args.bias_type, args.bias, column);
+      if (args.bank_out != nullptr) {
+        // What is past the last column is zero, up to the bank's end.
+        if (place + i >= (args.n + kChunk - 1) / kChunk * kChunk) return;
+        auto* out = reinterpret_cast<std::byte*>(args.bank_out + to * args.bank_out_stride);
+        store_float(DType::bf16, out, place + i, column < columns ? y : 0.0F);
+      } else if (column < columns) {
+        store_float(args.out_type, args.out + to * args.out_stride, column, y);
+      }
     }
   }
 
@@ -116,8 +114,6 @@ class PrefillStore {
   int c_;
   int lane_;
   int count_;
-  int columns_;
-  bool aligned_;
 };
 
 }  // namespace conclave::cuda

@@ -19,7 +19,7 @@ struct PrefillTile {
 template <DType type, int kRows>
 struct PrefillShared {
   float out[prefill_warps(kRows)][kPrefillOutRows * 16];
-  const std::byte* columns[prefill_columns(kRows)];  // of the tile whose weights are being copied
+  const std::byte* starts[prefill_columns(kRows)];  // of the columns whose weights are being copied
   TableSlot slots[kPrefillTold][kRows];
   PrefillTile tile[kPrefillTold];
   std::uint64_t weights_full[prefill_weight_stages(type, kRows)];   // a stage has been copied
@@ -44,8 +44,8 @@ struct PrefillMemory {
   }
 };
 
-// Walks over the tiles of a block, in order: list by list, of each the columns, of those the rows: blocks that run at the
-// same time share weights. By a warp, which keeps what it knows of 32 lists.
+// Walks over the tiles of a block, in order: list by list, of each the columns, of those the rows: blocks that run at
+// the same time share weights. By a warp, which keeps what it knows of 32 lists.
 class PrefillTiles {
  public:
   __device__ __forceinline__ PrefillTiles(const PrefillArgs& args, const PrefillCut& cut)
@@ -65,10 +65,11 @@ class PrefillTiles {
     const int begin = __shfl_sync(kAllLanes, range_.begin, lane);
     const int left = __shfl_sync(kAllLanes, range_.end, lane) - begin;
     const int at = next_ - __shfl_sync(kAllLanes, start_, lane);
-    const int skipped = at % tiles * rows_;
+    const int height = ((left + tiles - 1) / tiles + 15) / 16 * 16;  // equal tiles: blocks have equal work
+    const int skipped = at % tiles * height;
     next_ += static_cast<int>(gridDim.x);
     return {list_ + lane, __shfl_sync(kAllLanes, expert_, lane), begin + skipped,
-            left - skipped < rows_ ? left - skipped : rows_, at / tiles * columns_};
+            left - skipped < height ? left - skipped : height, at / tiles * columns_};
   }
 
  private:

@@ -20,7 +20,8 @@ namespace conclave::cuda {
 #define CONCLAVE_NAMES_32 CONCLAVE_NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define CONCLAVE_NAMES_80 CONCLAVE_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define CONCLAVE_NAMES_72 CONCLAVE_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define CONCLAVE_NAMES_80 CONCLAVE_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
 #define CONCLAVE_WGMMA(shape, names, operands, ...)                                                    \
   asm volatile(                                                                                        \
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                       \
@@ -31,7 +32,7 @@ namespace conclave::cuda {
 // c += a b
 template <int N>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a)[4], std::uint64_t rows) {
-  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 160);
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 144 || N == 160);
   if constexpr (N == 16) {
     CONCLAVE_WGMMA("m64n16k16", CONCLAVE_NAMES_8, "{%8,%9,%10,%11}, %12", CONCLAVE_SUMS_8(0));
   } else if constexpr (N == 32) {
@@ -45,6 +46,9 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a
   } else if constexpr (N == 128) {
     CONCLAVE_WGMMA("m64n128k16", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", CONCLAVE_SUMS_32(0),
                    CONCLAVE_SUMS_32(32));
+  } else if constexpr (N == 144) {
+    CONCLAVE_WGMMA("m64n144k16", CONCLAVE_NAMES_72, "{%72,%73,%74,%75}, %76", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_32(32),
+                   CONCLAVE_SUMS_8(64));
   } else {
     CONCLAVE_WGMMA("m64n160k16", CONCLAVE_NAMES_80, "{%80,%81,%82,%83}, %84", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_32(32),
                    CONCLAVE_SUMS_16(64));
@@ -53,6 +57,7 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a
 
 #undef CONCLAVE_WGMMA
 #undef CONCLAVE_NAMES_80
+#undef CONCLAVE_NAMES_72
 #undef CONCLAVE_NAMES_64
 #undef CONCLAVE_NAMES_48
 #undef CONCLAVE_NAMES_32

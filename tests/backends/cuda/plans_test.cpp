@@ -1,10 +1,13 @@
 // Launch geometry, on any machine.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/many_rows_plan.h"
+#include "backends/cuda/prefill_rows_plan.h"
 #include "backends/cuda/weight_planes.h"
 #include "backends/cuda/wide_rows_plan.h"
 
@@ -46,6 +49,51 @@ TEST(CudaPlans, RowTilesAreEnoughForAnyCut) {
       }
     }
   }
+}
+
+TEST(CudaPlans, PrefillBankHoldsEveryElementOnce) {
+  std::vector<int> seen(kChunk);
+  for (int place = 0; place < kChunk; ++place) {
+    ++seen[bank_element(place)];
+    EXPECT_EQ(bank_place(bank_element(place)), place);
+  }
+  EXPECT_EQ(seen, std::vector<int>(kChunk, 1));
+  // Four neighbours are two words, eight places apart.
+  for (int first = 0; first < kChunk; first += 4) {
+    EXPECT_EQ(bank_place(first) % 2, 0);
+    EXPECT_EQ(bank_place(first + 2), bank_place(first) + 1);
+    EXPECT_EQ(bank_place(first + 1), bank_place(first) + 8);
+    EXPECT_EQ(bank_place(first + 3), bank_place(first) + 9);
+  }
+}
+
+TEST(CudaPlans, PrefillTilesFitTheirRoom) {
+  for (const DType type : {DType::q4_k, DType::q5_k, DType::q6_k, DType::q8_0, DType::q4_0, DType::mxfp4}) {
+    for (const std::int64_t n_lists : {1, 8, 128}) {
+      for (std::int64_t n_rows = 0; n_rows <= 70000; n_rows = n_rows * 5 / 4 + 1) {
+        for (const bool gate_up : {false, true}) {
+          const PrefillCut cut = prefill_cut(type, n_rows, n_lists, 768, gate_up, gate_up, 132);
+          EXPECT_TRUE(cut.room == kPrefillShortRows || cut.room == prefill_long_rows(type));
+          EXPECT_GT(cut.rows, 0);
+          EXPECT_LE(cut.rows, cut.room);
+          EXPECT_EQ(cut.rows % 16, 0);
+          EXPECT_GE(cut.across * prefill_columns(cut.room) / (gate_up ? 2 : 1), 768);
+          const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, 132);
+          EXPECT_EQ(plan.blocks == 0, n_rows == 0);
+          EXPECT_LE(plan.blocks, 132);
+          EXPECT_LE(plan.shared_bytes, 227 * 1024);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlans, PrefillTilesAreAsLongAsListsAre) {
+  EXPECT_EQ(prefill_cut(DType::q4_k, 1024, 128, 768, true, true, 132).room, kPrefillShortRows);
+  EXPECT_EQ(prefill_cut(DType::q4_k, 65536, 128, 768, true, true, 132).rows, kPrefillRows);
+  EXPECT_EQ(prefill_cut(DType::q8_0, 65536, 128, 768, true, true, 132).room, 128);
+  EXPECT_EQ(prefill_cut(DType::q4_k, 512, 1, 4096, false, false, 132).rows, 96);
+  EXPECT_EQ(prefill_cut(DType::q4_k, 512, 1, 512, false, false, 132).rows, 16);
 }
 
 TEST(CudaPlans, WideTilesAreSmallerWhereThereAreFew) {
