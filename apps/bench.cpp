@@ -34,7 +34,7 @@ constexpr const char* kFooter =
     "the work. %int8 is the same for the dot products; experts is how many of a layer a step reads. Before anything "
     "is\n"
     "timed, tokens alone, in a batch and all at once must give the same bits (on metal, logits within 1% of their\n"
-    "length; on a GPU of NVIDIA's, a prompt's within 5% of those of the same tokens when generated); logits that\n"
+    "length; on a GPU of NVIDIA's, a prompt's within 10% of those of the same tokens when generated); logits that\n"
     "differ later are an error.\n\n"
     "--kernels: without a choice of ops, models, formats or tokens it is the short list: every op for qwen3-30b-a3b,\n"
     "moe_ffn for the others. Weights are random, in a mapped file, and runs rotate over more of them than the caches\n"

@@ -43,7 +43,7 @@ class Comparison {
 
 AllowedDifference allowed_difference(std::string_view device) {
   if (device == "metal") return {.batch = 0.01, .phase = 0.01};
-  if (device.starts_with("cuda")) return {.batch = 0, .phase = 0.05};
+  if (device.starts_with("cuda")) return {.batch = 0, .phase = 0.1};  // a router may choose another expert
   return {};
 }
 

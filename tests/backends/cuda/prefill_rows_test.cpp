@@ -49,8 +49,9 @@ TEST_F(CudaPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
     const auto whole = std::get<Matmul>(on.op);
     gpu.run(whole);
     const std::vector<float> want = on.floats(whole.out);
-    // bf16 moves a number by 2^-9 of itself at most: the square of that, a few times.
-    EXPECT_LT(off_by(want, execute(one, reference).outputs.at("out")), 2e-5) << dtype_info(kind.type).name;
+    // bf16 moves a number by 2^-9 of itself at most; scales and minimums are many times as large as what is left of
+    // them in a weight of random bits.
+    EXPECT_LT(off_by(want, execute(one, reference).outputs.at("out")), 1e-4) << dtype_info(kind.type).name;
     for (const std::int64_t count : {1, 2, 7, 8, 9, 16, 17, 31, 33, 64, 65, 96, 127, 129, 192, 256, 257, 400}) {
       for (const std::int64_t first : {std::int64_t{0}, std::int64_t{37}, kRows - count}) {
         Matmul part = whole;
@@ -88,7 +89,7 @@ TEST_F(CudaPrefill, ExpertsOfManyLengthsAreRight) {
     ASSERT_EQ(got.fault, "");
     std::vector<float> values;
     for (std::size_t i = 0; i < 899 * 200; ++i) values.push_back(std::bit_cast<float>(got.outputs.at("out")[i]));
-    EXPECT_LT(off_by(values, execute(one, reference).outputs.at("out")), 5e-5) << dtype_info(type).name;
+    EXPECT_LT(off_by(values, execute(one, reference).outputs.at("out")), 2e-4) << dtype_info(type).name;
   }
 }
 
