@@ -83,21 +83,21 @@ __device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to,
   }
 }
 
-// Half a superblock of a tile's rows, `x` its first element of row 0: 16-byte part p of 64 of k at place p ^ row % 8.
+// Half a superblock of a tile's rows, `from` elements on from where they begin: 16-byte part p of 64 of k at place
+// p ^ row % 8. By one of the warps that gather: every second eight rows.
 template <int kRows>
-__device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, std::int64_t stride,
-                                                  const TableSlot* slots, int count, int lane) {
+__device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* const* rows, int from, int first,
+                                                  int count, int lane) {
   const int part = lane % 16;
   const int second = lane / 16;  // of two rows at once
-  const unsigned slice = to + part / 8 * prefill_slice(kRows);
-  const std::uint16_t* from = x + 8 * part;
+  to += part / 8 * prefill_slice(kRows);
+  from += 8 * part;
 #pragma unroll 1
-  for (int first = 0; first < count; first += 8) {
+  for (int eight = 8 * first; eight < count; eight += 8 * kPrefillCopying) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int r = 2 * i + second;
-      const int row = slots[first + r].from;  // none past the last
-      if (row >= 0) copy_16(slice + (first + r) * 128 + ((part ^ r) & 7) * 16, from + row * stride);
+      copy_16(to + (eight + r) * 128 + ((part ^ r) & 7) * 16, rows[eight + r] + from);
     }
   }
 }
