@@ -79,7 +79,9 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
         if (row < tile.count) slot = slot_of(args.table, tile.list, tile.first_row + row);
         if (row >= kRows) continue;
         shared.slots[told.place][row] = slot;
-        shared.rows[row] = args.x + (slot.from < 0 ? 0 : slot.from) * args.x_stride;  // of no slot, any row
+        const auto from = static_cast<std::uint64_t>(slot.from < 0 ? 0 : slot.from);  // of no slot, any row
+        shared.row_starts[prefill_start_place(row)] =
+            static_cast<unsigned>(from * static_cast<std::uint64_t>(args.x_stride / 8));
       }
     }
     if (first == 0 && lane == 0) shared.tile[told.place] = tile;
@@ -89,8 +91,8 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
 #pragma unroll 1
     for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
       barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
-      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), shared.rows, half * (kChunk / 2), first,
-                               tile.count, lane);
+      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2), shared.row_starts,
+                               first, tile.count, lane);
       barrier_arrive_with_copies(&shared.rows_full[ring.place]);
     }
     __syncwarp();
