@@ -35,69 +35,90 @@ __device__ __forceinline__ const std::byte* prefill_start(const std::byte* colum
 }
 // Superblock c of 32 columns to where it belongs: their place in the stage, `to`, and of q6_k's d, `d_to`. By a warp.
 // Copies take a line of memory at a time: so neighbouring lanes have neighbouring 16-byte parts, of as few columns at
-// once as can be.
+// once as can be. What is read of shared memory is read before the copies: between them each would wait.
 template <DType type>
 __device__ __forceinline__ void copy_prefill_weights(unsigned to, unsigned d_to, const std::byte* const* starts, int c,
                                                      const PrefillArgs& args, int lane) {
+  constexpr int kStride = prefill_column_stride(type);
   if constexpr (is_affine(type)) {
     constexpr int kParts = block_bytes(type) / 16;
+    const std::byte* from[kParts];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) from[i] = starts[(lane + kWarp * i) / kParts];
+    const std::int64_t offset = c * block_bytes(type) + 16 * lane;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const int part = lane + kWarp * i;
-      copy_16_of_many(to + 16 * part, starts[part / kParts] + (c * block_bytes(type) + 16 * part));
+      copy_16_of_many(to + 16 * lane + 16 * kWarp * i, from[i] + offset + 16 * kWarp * i);
     }
   } else if constexpr (is_block_32(type)) {
     // Scales, then levels. Where the row ends, what was there before is multiplied by zeros.
-    constexpr int kStride = prefill_column_stride(type);
     constexpr int kParts = level_bytes(type) / 2;
     const Planes32 planes{type, args.k / 32};
     const int part = c * kParts + lane % kParts;
     if (part < args.k / 32 * (level_bytes(type) / 16)) {
+#pragma unroll 1
+      for (int first = 0; first < kParts; first += 8) {
+        const int column = kWarp / kParts * first + lane / kParts;
+        const std::byte* from[8];
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        const int column = kWarp / kParts * i + lane / kParts;
-        copy_16_of_many(to + column * kStride + 16 + 16 * (lane % kParts), starts[column] + 16 * std::int64_t{part});
+        for (int i = 0; i < 8; ++i) from[i] = starts[column + kWarp / kParts * i];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          copy_16_of_many(to + (column + kWarp / kParts * i) * kStride + 16 + 16 * (lane % kParts),
+                          from[i] + 16 * std::int64_t{part});
+        }
       }
     }
+    const std::byte* scales = starts[lane] + planes.scales(8 * c);
     if constexpr (scale_bytes(type) == 2) {
-      copy_16(to + lane * kStride, starts[lane] + planes.scales(8 * c));
+      copy_16(to + lane * kStride, scales);
     } else {
-      copy_8(to + lane * kStride, starts[lane] + planes.scales(8 * c));
+      copy_8(to + lane * kStride, scales);
     }
   } else {
-    constexpr int kStride = prefill_column_stride(type);
     const PlanesQ6K planes{args.chunks};
+    const std::byte* from[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) from[i] = starts[4 * i + lane / 8];
     const std::int64_t ql = planes.ql(c) + 16 * (lane % 8);
 #pragma unroll
-    for (int i = 0; i < kWarp; i += 4) {
-      copy_16_of_many(to + (i + lane / 8) * kStride + 16 * (lane % 8), starts[i + lane / 8] + ql);
+    for (int i = 0; i < 8; ++i) {
+      copy_16_of_many(to + (4 * i + lane / 8) * kStride + 16 * (lane % 8), from[i] + ql);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) from[i] = starts[8 * i + lane / 4];
+    const std::byte* mine = starts[lane];
     const std::int64_t qh = planes.qh(c) + 16 * (lane % 4);
 #pragma unroll
-    for (int i = 0; i < kWarp; i += 8) {
-      copy_16_of_many(to + (i + lane / 4) * kStride + 128 + 16 * (lane % 4), starts[i + lane / 4] + qh);
+    for (int i = 0; i < 4; ++i) {
+      copy_16_of_many(to + (8 * i + lane / 4) * kStride + 128 + 16 * (lane % 4), from[i] + qh);
     }
-    copy_16(to + lane * kStride + 192, starts[lane] + planes.scales(c));
+    copy_16(to + lane * kStride + 192, mine + planes.scales(c));
     // The column goes on for whole 16-byte words.
-    copy_4(d_to + 4 * lane, starts[lane] + planes.d(c & ~1));
+    copy_4(d_to + 4 * lane, mine + planes.d(c & ~1));
   }
 }
 
-// Half a superblock of a tile's rows, `x` its first element of row 0: 16-byte part p of 64 of k at place p ^ row % 8.
+// Where the start of a row of a tile is kept: those of four rows that a lane copies side by side.
+__device__ __forceinline__ int prefill_start_place(int row) {
+  return row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
+}
+// Half a superblock of a tile's rows, whose starts are kept as 16-byte parts of x: part p of 64 of k at place
+// p ^ row % 8. By one of the warps that gather: every second eight rows.
 template <int kRows>
-__device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, std::int64_t stride,
-                                                  const TableSlot* slots, int count, int lane) {
+__device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, const unsigned* starts,
+                                                  int first, int count, int lane) {
   const int part = lane % 16;
   const int second = lane / 16;  // of two rows at once
-  const unsigned slice = to + part / 8 * prefill_slice(kRows);
-  const std::uint16_t* from = x + 8 * part;
+  to += part / 8 * prefill_slice(kRows) + second * 128;
+  x += 8 * part;
 #pragma unroll 1
-  for (int first = 0; first < count; first += 8) {
+  for (int eight = 8 * first; eight < count; eight += 8 * kPrefillCopying) {
+    const auto four = *reinterpret_cast<const uint4*>(starts + eight + 4 * second);
+    const unsigned start[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int r = 2 * i + second;
-      const int row = slots[first + r].from;  // none past the last
-      if (row >= 0) copy_16(slice + (first + r) * 128 + ((part ^ r) & 7) * 16, from + row * stride);
+      copy_16(to + (eight + 2 * i) * 128 + ((part ^ (2 * i + second)) & 7) * 16, x + 8 * std::uint64_t{start[i]});
     }
   }
 }

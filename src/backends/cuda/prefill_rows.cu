@@ -21,15 +21,14 @@ namespace {
 
 #if CONCLAVE_PREFILL
 
-// One of the warps that copy weights: each third 32 columns.
+// One of the warps that copy weights: every second 32 columns.
 template <DType type, int kRows>
 __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const PrefillCut& cut,
-                                                const PrefillMemory<type, kRows>& memory) {
+                                                const PrefillMemory<type, kRows>& memory, int first) {
   constexpr int kColumns = prefill_columns(kRows);
   constexpr int kBytes = kWarp * prefill_column_stride(type);
   auto& shared = memory.shared();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) / kWarp - prefill_warps(kRows) - 1;
   PrefillTiles tiles{args, cut};
   Ring<prefill_weight_stages(type, kRows)> ring;
 #pragma unroll 1
@@ -59,10 +58,10 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
   await_copies<0>();
 }
 
-// One warp: rows, and what all need to know of a tile.
+// One of the warps that gather rows, and say what all need to know of a tile.
 template <DType type, int kRows>
 __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut,
-                                               const PrefillMemory<type, kRows>& memory) {
+                                               const PrefillMemory<type, kRows>& memory, int first) {
   auto& shared = memory.shared();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   PrefillTiles tiles{args, cut};
@@ -72,26 +71,31 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
   for (;; told.next()) {
     const PrefillTile tile = tiles.take(args.table);
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
-    TableSlot* slots = shared.slots[told.place];
     if (tile.list >= 0) {
 #pragma unroll
-      for (int i = lane; i < (kRows + kWarp - 1) / kWarp * kWarp; i += kWarp) {
-        const TableSlot none{-1, -1};
-        const TableSlot slot = i < tile.count ? slot_of(args.table, tile.list, tile.first_row + i) : none;
-        if (i < kRows) slots[i] = slot;
+      for (int i = 0; i < kRows / kPrefillCopying; i += kWarp) {
+        const int row = (i + lane) / 8 * 8 * kPrefillCopying + 8 * first + lane % 8;
+        TableSlot slot{-1, -1};
+        if (row < tile.count) slot = slot_of(args.table, tile.list, tile.first_row + row);
+        if (row >= kRows) continue;
+        shared.slots[told.place][row] = slot;
+        const auto from = static_cast<std::uint64_t>(slot.from < 0 ? 0 : slot.from);  // of no slot, any row
+        shared.row_starts[prefill_start_place(row)] =
+            static_cast<unsigned>(from * static_cast<std::uint64_t>(args.x_stride / 8));
       }
     }
-    if (lane == 0) shared.tile[told.place] = tile;
+    if (first == 0 && lane == 0) shared.tile[told.place] = tile;
     __syncwarp();
     if (lane == 0) barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
-    const std::uint16_t* x = args.x;
 #pragma unroll 1
-    for (int half = 0; half < 2 * args.chunks; ++half, ring.next(), x += kChunk / 2) {
+    for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
       barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
-      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), x, args.x_stride, slots, tile.count, lane);
+      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2), shared.row_starts,
+                               first, tile.count, lane);
       barrier_arrive_with_copies(&shared.rows_full[ring.place]);
     }
+    __syncwarp();
   }
   end_copies();
   await_copies<0>();
@@ -214,11 +218,11 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kW
       barrier_init(&shared.weights_empty[i], kWarps);
     }
     for (int i = 0; i < prefill_halves(type, kRows); ++i) {
-      barrier_init(&shared.rows_full[i], kWarp);
+      barrier_init(&shared.rows_full[i], kPrefillCopying * kWarp);
       barrier_init(&shared.rows_empty[i], kWarps);
     }
     for (int i = 0; i < kPrefillTold; ++i) {
-      barrier_init(&shared.known[i], 1);
+      barrier_init(&shared.known[i], kPrefillCopying);
       barrier_init(&shared.done[i], kWarps);
     }
   }
@@ -229,10 +233,10 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kW
     prefill_multiply<type, kRows>(args, memory);
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
-    if (warp == kWarps) {
-      prefill_gather<type, kRows>(args, cut, memory);
+    if (warp < kWarps + kPrefillCopying) {
+      prefill_gather<type, kRows>(args, cut, memory, warp - kWarps);
     } else {
-      prefill_weights<type, kRows>(args, cut, memory);
+      prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - kPrefillCopying);
     }
   }
 #endif
@@ -259,6 +263,7 @@ bool prefill_rows_built() {
 }
 
 int launch_prefill_rows(const PrefillArgs& args, int multiprocessors, const Stream& stream) {
+  if (args.table.n_from == 0) return cudaSuccess;
   switch (args.type) {
     case DType::q4_k:
       return launch_prefill_type<DType::q4_k>(args, multiprocessors, stream);

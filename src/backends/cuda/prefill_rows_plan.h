@@ -15,8 +15,8 @@
 // One block a multiprocessor takes tile after tile: 192 columns of weights (of gate_up: 96 of gate and the same of up)
 // for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
 // warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
-// decode. Of four more warps, one gathers rows, half a superblock at a time; the others copy weights as stored, a
-// superblock after another. Each has a ring of its own.
+// decode. Of four more warps, two gather rows, half a superblock at a time; the others copy weights as stored, a
+// superblock after another. Both have a ring.
 //
 // What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
 // issue slots 370; memory 450 for the weights, if they are read once.
@@ -88,12 +88,12 @@ constexpr int prefill_long_rows(DType type) {  // q8_0 leaves less room
 constexpr int prefill_groups(int room) {  // that multiply
   return room == kPrefillShortRows ? 4 : 3;
 }
-inline constexpr int kPrefillCopying = 3;  // warps that copy weights
+inline constexpr int kPrefillCopying = 2;  // warps that copy weights, and as many that gather rows
 constexpr int prefill_warps(int room) {    // that multiply
   return prefill_groups(room) * 4;
 }
 constexpr int prefill_threads(int room) {
-  return (prefill_warps(room) + 1 + kPrefillCopying) * kWarp;
+  return (prefill_warps(room) + 2 * kPrefillCopying) * kWarp;
 }
 constexpr int prefill_columns(int room) {
   return prefill_groups(room) * 64;
@@ -134,13 +134,13 @@ constexpr int prefill_weight_stages(DType type, int room) {
   const int more = room == kPrefillShortRows && type != DType::q8_0 ? 1 : 0;
   return (prefill_column_stride(type) == 144 ? 3 : 2) + more;
 }
-// Behind the rings: outputs on their way to memory, 16 rows of a warp at a time; where columns begin; what is known of
-// some tiles; barriers.
+// Behind the rings: outputs on their way to memory, 16 rows of a warp at a time; where columns and rows begin; what is
+// known of some tiles; barriers.
 inline constexpr int kPrefillOutRows = 16;
 inline constexpr int kPrefillTold = 3;
 constexpr int prefill_other_bytes(int room) {
-  return prefill_warps(room) * kPrefillOutRows * 16 * 4 + prefill_columns(room) * 8 + kPrefillTold * (room * 8 + 32) +
-         256;
+  return prefill_warps(room) * kPrefillOutRows * 16 * 4 + prefill_columns(room) * 8 + room * 8 +
+         kPrefillTold * (room * 8 + 32) + 256;
 }
 constexpr std::int64_t prefill_shared_bytes(DType type, int room) {
   return 1023 + prefill_halves(type, room) * prefill_half_bytes(room) +

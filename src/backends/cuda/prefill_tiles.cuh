@@ -20,6 +20,7 @@ template <DType type, int kRows>
 struct PrefillShared {
   float out[prefill_warps(kRows)][kPrefillOutRows * 16];
   const std::byte* starts[prefill_columns(kRows)];  // of the columns whose weights are being copied
+  alignas(16) unsigned row_starts[kRows];           // likewise
   TableSlot slots[kPrefillTold][kRows];
   PrefillTile tile[kPrefillTold];
   std::uint64_t weights_full[prefill_weight_stages(type, kRows)];   // a stage has been copied
