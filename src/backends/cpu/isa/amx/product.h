@@ -8,7 +8,8 @@
 //
 // Lost: weights as the first operand, rows padded to 16; tile products per group of 32 with the scales applied to their
 // sums (2.5 times slower on 128 rows); one tile of columns after the other through all chunks (the rows then come from
-// the L2).
+// the L2); a second tile of weights, unpacked over all blocks of rows (10 to 25% slower on 32 rows); two blocks of rows
+// at a time (fewer loads, but too many tiles in use).
 #pragma once
 
 #include <algorithm>
@@ -152,8 +153,8 @@ struct AmxProduct {
   // far, a quarter of the rows' bytes, come from the L2.
   //
   // While the tile unit multiplies a block of rows, the vector units finish the block before it, a quarter per step;
-  // while it multiplies the last block, they also unpack the next tile over the steps that it is done with. So the L1 has
-  // one tile of weights to keep: with two it is too small for the two threads of a core.
+  // while it multiplies the last block, they also unpack the next tile over the steps that it is done with. So the L1
+  // has one tile of weights to keep: with two it is too small for the two threads of a core.
   template <class Format>
   static void strip(const StripProduct& p) {
     const std::int64_t chunks = p.k / kChunk;
