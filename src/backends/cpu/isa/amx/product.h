@@ -8,7 +8,8 @@
 //
 // Lost: weights as the first operand, rows padded to 16; tile products per group of 32 with the scales applied to their
 // sums (2.5 times slower on 128 rows); one tile of columns after the other through all chunks (the rows then come from
-// the L2).
+// the L2); a second tile of weights, unpacked over all blocks of rows (10 to 25% slower on 32 rows); two blocks of rows
+// at a time (fewer loads, but too many tiles in use).
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct AmxProduct {
   using V = Avx512;
   using Weights = AmxWeights;
   using Factors = AmxFactors;
-  static constexpr std::int64_t kMinRows = 17;  // one block of rows is no faster than the vectors of avx512
+  static constexpr std::int64_t kMinRows = 8;  // fewer rows: the vectors of avx512 are as fast
   static constexpr int kRows = 16;
 
   // A chunk of a strip's rows is a record for each row, then their scales; rows up to a multiple of 16.
@@ -97,8 +98,11 @@ struct AmxProduct {
     float fold[kRows][16];
   };
 
+  // A tile load does not tell the compiler that it reads memory: what is stored before it, or after it, has to stay so.
+  [[gnu::always_inline]] static inline void keep_order() { asm volatile("" ::: "memory"); }
+
   [[gnu::always_inline]] static inline void multiply_fold(const Weights& w, const Record* x, Sums& to) {
-    asm volatile("" ::: "memory");  // a tile load does not tell the compiler that it reads memory
+    keep_order();
     _tile_zero(0);
     _tile_loadd(5, x->fold, sizeof(Record));
     _tile_loadd(4, w.fold, 64);
@@ -108,7 +112,7 @@ struct AmxProduct {
   // One step of a block's product: 64 of the chunk's weights.
   template <class Format>
   [[gnu::always_inline]] static inline void multiply(const Weights& w, const Record* x, int step) {
-    asm volatile("" ::: "memory");
+    keep_order();
     _tile_loadd(5, x->q + 64 * step, sizeof(Record));
     _tile_loadd(4, w.digit[step][0], 64);
     _tile_dpbsud(0, 5, 4);
@@ -118,6 +122,7 @@ struct AmxProduct {
     } else {
       _tile_dpbsud(1, 5, 4);
     }
+    keep_order();
   }
 
   // A block of rows whose tile products are done.
@@ -147,9 +152,9 @@ struct AmxProduct {
   // Chunk by chunk, so that the rows of a chunk stay in the L1 while tile after tile of weights meets them; the sums so
   // far, a quarter of the rows' bytes, come from the L2.
   //
-  // While the tile unit multiplies a block of rows with a tile of weights, the vector units unpack the tile after it
-  // and finish the block before it, a quarter of each per step. They are a step late: what the tile unit has stored is
-  // not to be waited for.
+  // While the tile unit multiplies a block of rows, the vector units finish the block before it, a quarter per step;
+  // while it multiplies the last block, they also unpack the next tile over the steps that it is done with. So the L1
+  // has one tile of weights to keep: with two it is too small for the two threads of a core.
   template <class Format>
   static void strip(const StripProduct& p) {
     const std::int64_t chunks = p.k / kChunk;
@@ -163,48 +168,41 @@ struct AmxProduct {
     const TileConfig config(static_cast<int>(height));
     _tile_loadconfig(&config);
 
-    Weights weights[2];
-    for (Weights& w : weights) w.complete_fold();
-    Factors factors[4];  // of the turn that is being unpacked, the present one, and two whose sums are being added
-    Sums sums[3];
+    Weights weights;
+    weights.complete_fold();
+    Factors factors[3];  // of the turn before, whose sums may still be added, of the present one, and of the next
+    Sums sums[2];
     Done last;
-    Done before_last;
     const std::byte* columns[kTileColumns];
     Turn turn;
     find_columns<Format>(p, turn, columns);
-    for (int quarter = 0; quarter < 4; ++quarter) Format::unpack_quarter(columns, quarter, weights[0], factors[0]);
+    for (int step = 0; step < 4; ++step) Format::unpack(columns, step, weights, factors[0]);
     std::int64_t n_done = 0;
     for (std::int64_t i = 0; i < n_turns; ++i) {
       ask_ahead(p, i, n_turns);
-      const Weights& w = weights[i % 2];
       const Turn now = turn;
       if (++turn.tile == tiles) turn = {.chunk = turn.chunk + 1};
-      if (i + 1 < n_turns) find_columns<Format>(p, turn, columns);
+      const bool has_next = i + 1 < n_turns;
+      if (has_next) find_columns<Format>(p, turn, columns);
       const Chunk x = chunk_at(const_cast<std::byte*>(p.packed), now.chunk, p.n_rows);
-      int quarter = 0;
       for (std::int64_t b = 0; b < blocks; ++b) {
         const Record* rows = x.rows + b * height;
-        Sums& to = sums[n_done++ % 3];
-        if constexpr (Format::kHasMinimum) multiply_fold(w, rows, to);
+        Sums& to = sums[n_done++ % 2];
+        if constexpr (Format::kHasMinimum) multiply_fold(weights, rows, to);
         _tile_zero(0);
         _tile_zero(1);
         for (int step = 0; step < 4; ++step) {
-          multiply<Format>(w, rows, step);
-          if (4 * b + step == quarter * blocks) {
-            Format::unpack_quarter(columns, quarter++, weights[(i + 1) % 2], factors[(i + 1) % 4]);
-          }
-          add_quarter<Format>(step == 0 ? before_last : last, static_cast<int>(height), (step + 3) % 4);
+          multiply<Format>(weights, rows, step);
+          if (has_next && b + 1 == blocks) Format::unpack(columns, step, weights, factors[(i + 1) % 3]);
+          add_quarter<Format>(last, static_cast<int>(height), step);
         }
         _tile_stored(0, to.low, 64);
         _tile_stored(1, to.high, 64);
-        before_last = last;
-        last = {&factors[i % 4], &to, x.scale + b * height,
+        last = {&factors[i % 3], &to, x.scale + b * height,
                 reinterpret_cast<float(*)[kTileColumns]>(y[now.tile * blocks]) + b * height};
       }
     }
     _tile_release();
-    asm volatile("" ::: "memory");
-    add_quarter<Format>(before_last, static_cast<int>(height), 3);
     for (int quarter = 0; quarter < 4; ++quarter) add_quarter<Format>(last, static_cast<int>(height), quarter);
   }
 

@@ -126,8 +126,8 @@ struct AmxQ4K : AmxUnpack {
       V::istore(w.digit[p][1][8 + j], _mm512_mulhi_epu16(high, odd_high));
     }
   }
-  static void unpack_quarter(Columns columns, int quarter, AmxWeights& w, AmxFactors& f) {
-    switch (quarter) {
+  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
+    switch (step) {
       case 0:
         k_header(columns, w, f);
         return pair<0>(columns, w);
@@ -165,8 +165,8 @@ struct AmxQ5K : AmxUnpack {
       put(w, p, 8 + j, V::ior(mask(V::shr<4>(packed[j]), 0x0F0F0F0F), high), odd);
     }
   }
-  static void unpack_quarter(Columns columns, int quarter, AmxWeights& w, AmxFactors& f) {
-    switch (quarter) {
+  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
+    switch (step) {
       case 0:
         k_header(columns, w, f);
         load_words8(columns, 16, w.high);
@@ -197,13 +197,18 @@ struct AmxQ6K : AmxUnpack {
     V::istore(w.digit[step][0][at], _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAULL, even, _mm512_slli_epi16(odd, 8)));
     V::istore(w.digit[step][1][at], _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAULL, _mm512_srli_epi16(even, 8), odd));
   }
-  // 32 bytes of nibbles: low ones are half a step, high ones are half of the next.
-  template <int half, int part>
-  CONCLAVE_INLINE void nibbles(Columns columns, AmxWeights& w) {
-    I packed[8];
+  // Low nibbles are one step, high ones the next: both are made when the tile unit is done with both.
+  template <int half>
+  CONCLAVE_INLINE void two_steps(Columns columns, AmxWeights& w) {
     I upper[8];
-    load_words8(columns, 64 * half + 32 * part, packed);
     load_words8(columns, 128 + 32 * half, upper);
+    nibbles<half, 0>(columns, upper, w);
+    nibbles<half, 1>(columns, upper, w);
+  }
+  template <int half, int part>
+  CONCLAVE_INLINE void nibbles(Columns columns, const I* upper, AmxWeights& w) {
+    I packed[8];
+    load_words8(columns, 64 * half + 32 * part, packed);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
       const I bits = V::shr<2 * part>(upper[j]);
@@ -212,19 +217,18 @@ struct AmxQ6K : AmxUnpack {
       put(w, 2 * half + 1, at, V::ior(mask(V::shr<4>(packed[j]), 0x0F0F0F0F), mask(bits, 0x30303030)));
     }
   }
-  static void unpack_quarter(Columns columns, int quarter, AmxWeights& w, AmxFactors& f) {
-    switch (quarter) {
+  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
+    switch (step) {
       case 0:
         V::load_columns4(columns, 192, w.scale);
         V::store(f.d, V::half_low(V::shr<16>(V::load_columns(columns, 206))));
-        V::store(f.m, V::zero());
-        return nibbles<0, 0>(columns, w);
+        return V::store(f.m, V::zero());
       case 1:
-        return nibbles<0, 1>(columns, w);
+        return two_steps<0>(columns, w);
       case 2:
-        return nibbles<1, 0>(columns, w);
+        return;
       default:
-        return nibbles<1, 1>(columns, w);
+        return two_steps<1>(columns, w);
     }
   }
 };
