@@ -155,7 +155,7 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
 }
 
 void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile) {
-  const StepPrograms::Step& step = programs.step(inputs.n_tokens(), phase);
+  const StepPrograms::Step& step = programs.step(inputs.n_tokens(), static_cast<std::int64_t>(wanted.size()), phase);
   std::size_t done = 0;
   const auto take_rows = [&](std::int64_t at_most) {
     const std::size_t count = std::min(wanted.size() - done, static_cast<std::size_t>(at_most));

@@ -5,8 +5,10 @@
 namespace conclave::cuda {
 namespace {
 
-// Threads of a row of up to 3072: each may have more registers, and all that it loads stays in them.
+// Threads of a row of up to 3072: each may have more registers, and all that it loads stays in them. That is for few
+// tokens, which wait for one another; many fill a multiprocessor with blocks.
 constexpr int kShortRowThreads = 384;
+constexpr std::int64_t kFewTokens = 256;
 
 // Elements i .. i+7 of the token's sum: slots ascending, sum = fma(weight, row, sum) from 0; then + shared.
 template <bool kVector>
@@ -175,7 +177,7 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   if (args.into != CombineInto::residual_norm) return launch(combine_kernel<kVector>, plan, stream, args);
   const bool bank = kVector && args.bank.given();
   if constexpr (kVector) {
-    if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1) {
+    if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1 && args.out.dims[0] <= kFewTokens) {
       return launch(combine_norm_kernel<1, true, true, kShortRowThreads>, plan, stream, args);
     }
   }

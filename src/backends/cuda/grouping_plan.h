@@ -57,7 +57,7 @@ struct GroupArgs {
   bool sorted_pairs = false;  // sorted_ids holds pairs, else packed rows
 };
 
-inline constexpr std::int64_t kAlonePairs = 8192;
+inline constexpr std::int64_t kAlonePairs = 2048;
 inline constexpr std::int64_t kTileExperts = 1024;  // more are owned
 inline constexpr std::int64_t kTilePairs = 512;     // of the smallest tile
 inline constexpr std::int64_t kMaxTiles = 256;
