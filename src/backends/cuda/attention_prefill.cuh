@@ -123,41 +123,55 @@ __device__ __forceinline__ void for_each_run(const AttentionArgs& args, const At
   }
 }
 
-// 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`.
+// 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`. As many lanes as a row has pieces copy as
+// many rows, one after another; `first_row` is a lane's first.
+template <int d>
+inline constexpr int kPieces = d / 8;
+template <int d>
+__device__ __forceinline__ int first_row() {
+  return static_cast<int>(threadIdx.x) % kPrefillGroup / kPieces<d> * kPieces<d>;
+}
 template <int d>
 __device__ __forceinline__ void copy_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
-  constexpr int kPieces = d / 8;
-  constexpr int kAtOnce = kWarp / kPieces;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp;
-  const int piece = lane % kPieces;
-#pragma unroll 8
-  for (int i = 0; i < kWarp; i += kAtOnce) {
-    const int row = i + lane / kPieces;
-    const long long from = __shfl_sync(kAllLanes, at, row);
-    const bool is = (there >> row & 1U) != 0;
-    copy_16_or_zeros(tile + turned_piece<kPrefillUnit>(first + row, piece), pool + (is ? from + piece * 16 : 0), is);
+  const int piece = static_cast<int>(threadIdx.x) % kPieces<d>;
+  std::byte* to = tile + turned_piece<kPrefillUnit>(first_row<d>(), piece);
+  const auto own = reinterpret_cast<unsigned long long>(pool + (at < 0 ? 0 : at));
+  const auto copy = [&](const auto& one) {
+#pragma unroll
+    for (int i = 0; i < kPieces<d>; ++i) {
+      const unsigned long long row = __shfl_sync(kAllLanes, own, i, kPieces<d>);
+      // The first row is one that eight divides, and so is the tile's address.
+      auto* const turned = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(to) ^ i % 8 * 16);
+      one(turned + i * 128, reinterpret_cast<const std::byte*>(row) + piece * 16, i);
+    }
+  };
+  if (there == 0xFFFFFFFFU) {
+    copy([](std::byte* turned, const std::byte* from, int) { copy_16(turned, from); });
+  } else {
+    const unsigned bits = there >> first_row<d>() % kWarp;
+    copy([&](std::byte* turned, const std::byte* from, int i) {
+      copy_16_or_zeros(turned, from, (bits >> i & 1U) != 0);
+    });
   }
 }
 
 // Makes zeros of what is no number in the pieces that the thread has copied, from row `from` on. Whether there was any.
 template <int d>
 __device__ __forceinline__ bool replace_values(std::byte* tile, int from) {
-  constexpr int kPieces = d / 8;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp + lane / kPieces;
   bool any = false;
 #pragma unroll 1
-  for (int row = first; row < first - lane / kPieces + kWarp; row += kWarp / kPieces) {
+  for (int i = 0; i < kPieces<d>; ++i) {
+    const int row = first_row<d>() + i;
     if (row < from) continue;
-    auto* words = reinterpret_cast<unsigned*>(tile + turned_piece<kPrefillUnit>(row, lane % kPieces));
+    auto* words =
+        reinterpret_cast<unsigned*>(tile + turned_piece<kPrefillUnit>(row, static_cast<int>(threadIdx.x) % kPieces<d>));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      unsigned word = words[i];
+    for (int w = 0; w < 4; ++w) {
+      unsigned word = words[w];
       if ((word & 0x7C00U) == 0x7C00U) word &= 0xFFFF0000U;
       if ((word & 0x7C000000U) == 0x7C000000U) word &= 0xFFFFU;
-      if (word == words[i]) continue;
-      words[i] = word;
+      if (word == words[w]) continue;
+      words[w] = word;
       any = true;
     }
   }
