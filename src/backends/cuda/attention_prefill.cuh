@@ -1,4 +1,4 @@
-// Attention of prompts: what a block has in shared memory, which rows it takes, how units get there and queries, and
+// Attention of prompts: what a block has in shared memory, which rows it takes, how units and queries get there, and
 // softmax. attention_prefill_plan.h has the arithmetic.
 #pragma once
 
@@ -124,22 +124,22 @@ __device__ __forceinline__ void for_each_run(const AttentionArgs& args, const At
 }
 
 // 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`. As many lanes as a row has pieces copy as
-// many rows, one after another; `first_row` is a lane's first.
+// many rows, one after another; `first_copied` is a lane's first.
 template <int d>
-inline constexpr int kPieces = d / 8;
+inline constexpr int kUnitRowPieces = d / 8;
 template <int d>
-__device__ __forceinline__ int first_row() {
-  return static_cast<int>(threadIdx.x) % kPrefillGroup / kPieces<d> * kPieces<d>;
+__device__ __forceinline__ int first_copied() {
+  return static_cast<int>(threadIdx.x) % kPrefillGroup / kUnitRowPieces<d> * kUnitRowPieces<d>;
 }
 template <int d>
-__device__ __forceinline__ void copy_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
-  const int piece = static_cast<int>(threadIdx.x) % kPieces<d>;
-  std::byte* to = tile + turned_piece<kPrefillUnit>(first_row<d>(), piece);
+__device__ __forceinline__ void copy_unit_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
+  const int piece = static_cast<int>(threadIdx.x) % kUnitRowPieces<d>;
+  std::byte* to = tile + turned_piece<kPrefillUnit>(first_copied<d>(), piece);
   const auto own = reinterpret_cast<unsigned long long>(pool + (at < 0 ? 0 : at));
   const auto copy = [&](const auto& one) {
 #pragma unroll
-    for (int i = 0; i < kPieces<d>; ++i) {
-      const unsigned long long row = __shfl_sync(kAllLanes, own, i, kPieces<d>);
+    for (int i = 0; i < kUnitRowPieces<d>; ++i) {
+      const unsigned long long row = __shfl_sync(kAllLanes, own, i, kUnitRowPieces<d>);
       // The first row is one that eight divides, and so is the tile's address.
       auto* const turned = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(to) ^ i % 8 * 16);
       one(turned + i * 128, reinterpret_cast<const std::byte*>(row) + piece * 16, i);
@@ -148,7 +148,7 @@ __device__ __forceinline__ void copy_rows(std::byte* tile, const std::byte* pool
   if (there == 0xFFFFFFFFU) {
     copy([](std::byte* turned, const std::byte* from, int) { copy_16(turned, from); });
   } else {
-    const unsigned bits = there >> first_row<d>() % kWarp;
+    const unsigned bits = there >> first_copied<d>() % kWarp;
     copy([&](std::byte* turned, const std::byte* from, int i) {
       copy_16_or_zeros(turned, from, (bits >> i & 1U) != 0);
     });
@@ -160,11 +160,11 @@ template <int d>
 __device__ __forceinline__ bool replace_values(std::byte* tile, int from) {
   bool any = false;
 #pragma unroll 1
-  for (int i = 0; i < kPieces<d>; ++i) {
-    const int row = first_row<d>() + i;
+  for (int i = 0; i < kUnitRowPieces<d>; ++i) {
+    const int row = first_copied<d>() + i;
     if (row < from) continue;
-    auto* words =
-        reinterpret_cast<unsigned*>(tile + turned_piece<kPrefillUnit>(row, static_cast<int>(threadIdx.x) % kPieces<d>));
+    auto* words = reinterpret_cast<unsigned*>(
+        tile + turned_piece<kPrefillUnit>(row, static_cast<int>(threadIdx.x) % kUnitRowPieces<d>));
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       unsigned word = words[w];
@@ -197,10 +197,10 @@ __device__ __forceinline__ void copy_units(const AttentionArgs& args, const Pref
       reinterpret_cast<unsigned*>(&shared.there[place])[t / kWarp] = there;
       barrier_arrive(&shared.has_keys[place]);
     }
-    copy_rows<d>(shared.keys[place], args.k.data, at.k, there);
+    copy_unit_rows<d>(shared.keys[place], args.k.data, at.k, there);
     barrier_arrive_with_copies(&shared.has_keys[place]);
     barrier_wait(&shared.no_values[place], before);
-    copy_rows<d>(shared.values[place], args.v.data, at.v, there);
+    copy_unit_rows<d>(shared.values[place], args.v.data, at.v, there);
     if (run.all_see(unit)) {
       barrier_arrive_with_copies(&shared.has_values[place]);
       continue;
@@ -215,8 +215,8 @@ __device__ __forceinline__ void copy_units(const AttentionArgs& args, const Pref
   }
 }
 
-// The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for the
-// lane's two rows, what scores are multiplied by.
+// The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for
+// the lane's two rows, what scores are multiplied by.
 template <int d>
 __device__ __forceinline__ float2 put_queries(const AttentionArgs& args, const PrefillScale& scale, const Rows& rows,
                                               int first, std::byte* tile) {

@@ -18,11 +18,13 @@
 //   acc  = acc * a + sum over j of f16(p[j]) v[j]  a chain of wgmma over j ascending
 //
 // A range is 16 units that begin at a multiple of 2048. Each range begins anew; ranges are merged in ascending order, as
-// attention_mma_plan.h has it, with -b' for a maximum. out = acc * (1 / sum). That c is a power of two keeps s[j] c exact, so that the largest score has no error of its own
-// however large it is; weights go up to 2^7, not 1, so that f16 has small ones too, and rounding of b' lets none be
-// larger than 2^14. A unit in which the row sees nothing leaves it as it is: a = 1, p = 0. Nothing in it depends on other
-// rows, so a row has the same bits alone, in any batch and in any chunk. For that, values that are no numbers are zeros
-// to the matrix instruction where not all rows of a block see them; rows that do get them one by one.
+// attention_mma_plan.h has it, with -b' for a maximum. out = acc * (1 / sum).
+//
+// That c is a power of two keeps s[j] c exact, so that the largest score has no error of its own however large it is;
+// weights go up to 2^7, not 1, so that f16 has small ones too, and rounding of b' lets none be larger than 2^14. A unit
+// in which the row sees nothing leaves it as it is: a = 1, p = 0. Nothing in it depends on other rows, so a row has the
+// same bits alone, in any batch and in any chunk. For that, values that are no numbers are zeros to the matrix
+// instruction where not all rows of a block see them; rows that do get them one by one.
 //
 // A block has two warpgroups that multiply, 64 rows each, and one that copies units ahead of them. Its rows are of one
 // sequence and one KV head: of a group of tokens with several sequences, one run of tokens after another. Where that
