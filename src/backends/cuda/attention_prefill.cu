@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "backends/cuda/attention_prefill_copy.cuh"
 #include "backends/cuda/attention_prefill_ranges.cuh"
 #include "backends/cuda/launch.cuh"
 
@@ -332,7 +333,8 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? kPrefillThreads : kWarp, 1)
   StageCount<prefill_stages(d)> count;
   if (threadIdx.x >= kPrefillGroups * kPrefillGroup) {
     fewer_registers<copying_registers_for(d)>();
-    for_each_run(args, cut, kept.n_ranges > 0, [&](const PrefillRun& run) { copy_units<d>(args, run, shared, count); });
+    for_each_run(args, cut, kept.n_ranges > 0,
+                 [&](const PrefillRun& run) { Copying<d>(args, run, shared).copy(count); });
     end_copies();
     await_copies<0>();
   } else {

@@ -1,5 +1,5 @@
-// Attention of prompts: what a block has in shared memory, which rows it takes, how units and queries get there, and
-// softmax. attention_prefill_plan.h has the arithmetic.
+// Attention of prompts: what a block has in shared memory, which rows it takes, how queries get there, and softmax.
+// attention_prefill_plan.h has the arithmetic.
 #pragma once
 
 #include "backends/cuda/attention_items.cuh"
@@ -123,98 +123,6 @@ __device__ __forceinline__ void for_each_run(const AttentionArgs& args, const At
   }
 }
 
-// 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`. As many lanes as a row has pieces copy as
-// many rows, one after another; `first_copied` is a lane's first.
-template <int d>
-inline constexpr int kUnitRowPieces = d / 8;
-template <int d>
-__device__ __forceinline__ int first_copied() {
-  return static_cast<int>(threadIdx.x) % kPrefillGroup / kUnitRowPieces<d> * kUnitRowPieces<d>;
-}
-template <int d>
-__device__ __forceinline__ void copy_unit_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
-  const int piece = static_cast<int>(threadIdx.x) % kUnitRowPieces<d>;
-  std::byte* to = tile + turned_piece<kPrefillUnit>(first_copied<d>(), piece);
-  const auto own = reinterpret_cast<unsigned long long>(pool + (at < 0 ? 0 : at));
-  const auto copy = [&](const auto& one) {
-#pragma unroll
-    for (int i = 0; i < kUnitRowPieces<d>; ++i) {
-      const unsigned long long row = __shfl_sync(kAllLanes, own, i, kUnitRowPieces<d>);
-      // The first row is one that eight divides, and so is the tile's address.
-      auto* const turned = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(to) ^ i % 8 * 16);
-      one(turned + i * 128, reinterpret_cast<const std::byte*>(row) + piece * 16, i);
-    }
-  };
-  if (there == 0xFFFFFFFFU) {
-    copy([](std::byte* turned, const std::byte* from, int) { copy_16(turned, from); });
-  } else {
-    const unsigned bits = there >> first_copied<d>() % kWarp;
-    copy([&](std::byte* turned, const std::byte* from, int i) {
-      copy_16_or_zeros(turned, from, (bits >> i & 1U) != 0);
-    });
-  }
-}
-
-// Makes zeros of what is no number in the pieces that the thread has copied, from row `from` on. Whether there was any.
-template <int d>
-__device__ __forceinline__ bool replace_values(std::byte* tile, int from) {
-  bool any = false;
-#pragma unroll 1
-  for (int i = 0; i < kUnitRowPieces<d>; ++i) {
-    const int row = first_copied<d>() + i;
-    if (row < from) continue;
-    auto* words = reinterpret_cast<unsigned*>(
-        tile + turned_piece<kPrefillUnit>(row, static_cast<int>(threadIdx.x) % kUnitRowPieces<d>));
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      unsigned word = words[w];
-      if ((word & 0x7C00U) == 0x7C00U) word &= 0xFFFF0000U;
-      if ((word & 0x7C000000U) == 0x7C000000U) word &= 0xFFFFU;
-      if (word == words[w]) continue;
-      words[w] = word;
-      any = true;
-    }
-  }
-  return any;
-}
-
-// All units of a run, by the warpgroup that copies.
-template <int d>
-__device__ __forceinline__ void copy_units(const AttentionArgs& args, const PrefillRun& run, PrefillShared<d>& shared,
-                                           StageCount<prefill_stages(d)>& count) {
-  const int t = static_cast<int>(threadIdx.x) % kPrefillGroup;
-  const bool tells = t % kWarp == 0;
-  const int n_units = run.n_units();
-#pragma unroll 1
-  for (int unit = run.first_unit(); unit < n_units; unit = run.unit_after(unit), ++count.n) {
-    const std::int64_t begin = static_cast<std::int64_t>(unit) * kPrefillUnit;
-    const RowPlace at = locate(args, run.rows.seq, run.rows.kv_head, begin + t, run.most);
-    const unsigned there = __ballot_sync(kAllLanes, at.k >= 0);
-    const unsigned place = count.place();
-    const unsigned before = count.parity() ^ 1U;
-    barrier_wait(&shared.no_keys[place], before);
-    if (tells) {
-      reinterpret_cast<unsigned*>(&shared.there[place])[t / kWarp] = there;
-      barrier_arrive(&shared.has_keys[place]);
-    }
-    copy_unit_rows<d>(shared.keys[place], args.k.data, at.k, there);
-    barrier_arrive_with_copies(&shared.has_keys[place]);
-    barrier_wait(&shared.no_values[place], before);
-    copy_unit_rows<d>(shared.values[place], args.v.data, at.v, there);
-    if (run.all_see(unit)) {
-      barrier_arrive_with_copies(&shared.has_values[place]);
-      continue;
-    }
-    end_copies();
-    await_copies<0>();
-    const int from = static_cast<int>(max(static_cast<std::int64_t>(run.least) - begin, std::int64_t{0}));
-    const bool changed = __any_sync(kAllLanes, replace_values<d>(shared.values[place], from)) != 0;
-    if (tells) reinterpret_cast<unsigned*>(&shared.changed[place])[t / kWarp] = changed ? 1 : 0;
-    shared_for_wgmma();
-    barrier_arrive(&shared.has_values[place]);
-  }
-}
-
 // The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for
 // the lane's two rows, what scores are multiplied by.
 template <int d>
@@ -295,8 +203,8 @@ struct PrefillState {
   __device__ __forceinline__ float base(int r) const { return fminf(fmaf(-max[r], c[r], 7.0F), kMost); }
 };
 
-// Scores that a row does not see are -infinity. `ends`: what the lane's first row sees, and 8 further on what its second
-// does.
+// Scores that a row does not see are -infinity. `ends`: what the lane's first row sees, and 8 further on what its
+// second does.
 __device__ __forceinline__ void hide_unseen(float (&s)[64], PrefillState& state, const unsigned* ends, unsigned begin,
                                             const uint4& there) {
   const unsigned words[4] = {there.x, there.y, there.z, there.w};

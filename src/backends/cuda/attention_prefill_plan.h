@@ -17,8 +17,8 @@
 //   sum  = sum * a + sum over j of p[j]            in f32, four lanes apart
 //   acc  = acc * a + sum over j of f16(p[j]) v[j]  a chain of wgmma over j ascending
 //
-// A range is 16 units that begin at a multiple of 2048. Each range begins anew; ranges are merged in ascending order, as
-// attention_mma_plan.h has it, with -b' for a maximum. out = acc * (1 / sum).
+// A range is 16 units that begin at a multiple of 2048. Each range begins anew; ranges are merged in ascending order,
+// as attention_mma_plan.h has it, with -b' for a maximum. out = acc * (1 / sum).
 //
 // That c is a power of two keeps s[j] c exact, so that the largest score has no error of its own however large it is;
 // weights go up to 2^7, not 1, so that f16 has small ones too, and rounding of b' lets none be larger than 2^14. A unit
@@ -28,8 +28,8 @@
 //
 // A block has two warpgroups that multiply, 64 rows each, and one that copies units ahead of them. Its rows are of one
 // sequence and one KV head: of a group of tokens with several sequences, one run of tokens after another. Where that
-// leaves multiprocessors idle, `workers` blocks share the ranges of the same rows, leave each range's result in scratch,
-// and the one that is done last merges.
+// leaves multiprocessors idle, `workers` blocks share the ranges of the same rows, leave each range's result in
+// scratch, and the one that is done last merges.
 #pragma once
 
 #include "backends/cuda/attention_mma_plan.h"
