@@ -486,11 +486,11 @@ NamedErrors errors_of(const Attention& op, const Arithmetic& a) {
       // Every weight moves by at most exp(2 score_error) - 1, relatively; the output is their mean of values.
       double relative =
           std::expm1(2 * score_error) + (2 * static_cast<double>(std::max<std::int64_t>(end, 0)) + 32) * a.unit;
-      // A rounded weight is off by that much of itself, or by 2^-25 where it is small beside the largest, 1, of its 64. The
-      // sum is that of the rounded ones, so the output moves by the mean of that times |v - out|, and the mean distance
-      // from a mean is no more than the largest |v|. In the prefill phase the sum is that of the others, so the output
-      // moves by the mean of that times |v|; and the largest, 2^7 there, is that of all positions, which the steps of the
-      // sum above make up for.
+      // A rounded weight is off by that much of itself, or by 2^-25 where it is small beside the largest, 1, of its 64.
+      // The sum is that of the rounded ones, so the output moves by the mean of that times |v - out|, and the mean
+      // distance from a mean is no more than the largest |v|. In the prefill phase the sum is that of the others, so
+      // the output moves by the mean of that times |v|; and the largest, 2^7 there, is that of a range, for which the
+      // steps of the sum above make up.
       if (halves) relative += a.softmax_weight * (1 + 64 * 0x1p-14);
       // out = sum p v moves by sum p (v - out) dscore: by Cauchy, its variance is at most that of the scores times that
       // of the values.

@@ -49,6 +49,12 @@ std::string what_of(const Attention& op) {
   return "attention " + shape_text(op.q.shape()) + " over " + shape_text(op.kv.k.shape());
 }
 
+// One for each row of queries, all 0.
+std::shared_ptr<CudaBuffer> tickets_for(const Attention& op, const Target& target) {
+  auto* const stream = static_cast<const CudaBuffer&>(*op.out.buffer).stream();
+  return CudaBuffer::make(target.device, op.q.dim(0) * op.q.dim(1) * 4, stream);
+}
+
 // Any cache, in f32.
 class CudaAttention final : public CudaOp {
  public:
@@ -91,8 +97,7 @@ class CudaMmaAttention final : public CudaOp {
     scratch_ = mma_scratch(sizes, plan_);
     kept_.n_ranges = plan_.n_ranges;
     if (scratch_.total == 0) return;
-    auto* const stream = static_cast<const CudaBuffer&>(*op.out.buffer).stream();
-    tickets_ = CudaBuffer::make(target.device, sizes.n_tokens * sizes.n_heads * 4, stream);
+    tickets_ = tickets_for(op, target);
     kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
   }
   std::int64_t scratch_bytes() const override { return scratch_.total * 4; }
@@ -116,15 +121,30 @@ class CudaMmaAttention final : public CudaOp {
 // Prompts on Hopper.
 class CudaPrefillAttention final : public CudaOp {
  public:
-  CudaPrefillAttention(const Attention& op, const Target& target)
-      : args_(args_of(op)), plan_(prefill_plan(sizes_of(op, args_), target.multiprocessors)), what_(what_of(op)) {
+  CudaPrefillAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
+    const AttentionSizes sizes = sizes_of(op, args_);
+    plan_ = prefill_plan(sizes, target.multiprocessors);
     plan_.scale = prefill_scale(op.scale);
+    scratch_ = prefill_scratch(sizes, plan_);
+    kept_.n_ranges = plan_.n_ranges;
+    if (scratch_.total == 0) return;
+    tickets_ = tickets_for(op, target);
+    kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
   }
-  void enqueue(const CudaRun& run) const override { check(launch_attention_prefill(args_, plan_, run.stream), what_); }
+  std::int64_t scratch_bytes() const override { return scratch_.total * 4; }
+  void enqueue(const CudaRun& run) const override {
+    KeptRanges kept = kept_;
+    kept.acc = reinterpret_cast<float*>(run.scratch);
+    kept.sums = kept.acc + scratch_.sums;
+    check(launch_attention_prefill(args_, plan_, kept, run.stream), what_);
+  }
 
  private:
   AttentionArgs args_;
   PrefillPlan plan_;
+  MmaScratch scratch_;
+  KeptRanges kept_;
+  std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
   std::string what_;
 };
 
@@ -137,7 +157,7 @@ std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) 
   const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && takes_vectors(view_of(op.kv.k)) &&
                       takes_vectors(view_of(op.kv.v)) && op.q.dim(0) * op.q.dim(1) < kLongest;
   if (halves && op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
-      attention_prefill_built()) {
+      prefill_attention_shared(static_cast<int>(d_k)) <= target.shared_bytes && attention_prefill_built()) {
     return std::make_unique<CudaPrefillAttention>(op, target);
   }
   const int width = mma_width(d_k, d_v);

@@ -1,6 +1,7 @@
 #include <cmath>
 
-#include "backends/cuda/attention_prefill.cuh"
+#include "backends/cuda/attention_prefill_copy.cuh"
+#include "backends/cuda/attention_prefill_ranges.cuh"
 #include "backends/cuda/launch.cuh"
 
 // The instructions are of sm_90a alone.
@@ -16,9 +17,14 @@ namespace {
 #if CONCLAVE_PREFILL
 
 // The kernel starts with 168 for every thread.
-constexpr int kCopyingRegisters = 56;
-constexpr int kAttendingRegisters = 224;
-static_assert(kCopyingRegisters + kPrefillGroups * kAttendingRegisters <= 3 * 168);
+constexpr int copying_registers_for(int d) {
+  return d == 128 ? 40 : 56;
+}
+constexpr int attending_registers(int d) {
+  return d == 128 ? 232 : 224;
+}
+static_assert(copying_registers_for(128) + kPrefillGroups * attending_registers(128) <= 3 * 168);
+static_assert(copying_registers_for(64) + kPrefillGroups * attending_registers(64) <= 3 * 168);
 
 // Barriers by number: of each warpgroup, and of each one's turn.
 constexpr int kGroupBarrier = 1;
@@ -28,77 +34,80 @@ constexpr int kTurnBarrier = kGroupBarrier + kPrefillGroups;
 template <int d>
 class Attending {
  public:
-  __device__ __forceinline__ Attending(const AttentionArgs& args, const PrefillRun& run, int group,
-                                       PrefillShared<d>& shared, StageCount<prefill_stages(d)>& count, float2 by)
-      : args_(args), run_(run), shared_(shared), count_(count), group_(group), state_(by) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      state_.end[r] = run.most;  // a row that is none sees what the others see
-      if (row(r) < run.rows.n) state_.end[r] = static_cast<unsigned>(visible_end(args, run.rows.token(row(r))));
-    }
-  }
+  using Stage = StageCount<prefill_stages(d)>;
 
-  // `both`: the other warpgroup does the same. They take turns at the matrix instruction.
-  __device__ __forceinline__ void attend(bool both) {
+  __device__ __forceinline__ Attending(const AttentionArgs& args, const KeptRanges& kept, const PrefillRun& run,
+                                       int group, PrefillShared<d>& shared, float2 by)
+      : args_(args), kept_(kept), run_(run), shared_(shared), group_(group), state_(by) {}
+
+  // Where both warpgroups have rows they take turns at the matrix instruction.
+  __device__ __forceinline__ void attend(Stage& stage) {
+    const bool both = run_.rows.n > kPrefillGroupRows;
     const int n_units = run_.n_units();
+    int unit = run_.first_unit();
     if (n_units > 0) {
       float s[64];
-      await_keys();
+      await_keys(stage);
       wgmma_fence();
-      multiply_keys(s);
+      multiply_keys(stage, s);
       wgmma_commit();
       wgmma_wait<0>();
       hold_sums(s);
-      hide(s, 0);
-      release(shared_.no_keys);
+      hide(stage, s, unit);
+      release(shared_.no_keys, stage);
       weigh(s, state_);
       pack(s);
       // While weights of one unit are multiplied with values, those of the next are made.
 #pragma unroll 1
-      for (int unit = 1; unit < n_units; ++unit) {
-        restore(unit - 1);
-        ++count_.n;
-        await_keys();
+      for (int next = run_.unit_after(unit); next < n_units; next = run_.unit_after(unit)) {
+        restore(stage, unit);
+        const Stage next_stage{stage.n + 1};
+        await_keys(next_stage);
         if (both) wait_for_turn(kTurnBarrier + group_);
         wgmma_fence();
-        multiply_keys(s);
+        multiply_keys(next_stage, s);
         wgmma_commit();
-        --count_.n;
-        await_values();
+        await_values(stage);
         wgmma_fence();
-        multiply_values();
+        multiply_values(stage);
         wgmma_commit();
         if (both) give_turn(kTurnBarrier + (group_ ^ 1));
-        ++count_.n;
         wgmma_wait<1>();
         hold_sums(s);
-        hide(s, unit);
-        release(shared_.no_keys);
+        const bool ends = next % kPrefillRangeUnits == 0;
+        if (ends) close(unit);
+        hide(next_stage, s, next);
+        release(shared_.no_keys, next_stage);
         const float2 by = weigh(s, state_);
+        // Only then are the values waited for: branches keep the compiler from waiting earlier.
         hold_sums(s);
-        if (__all_sync(kAllLanes, by.x == 1 && by.y == 1) == 0) {
+        if (ends) {
+          wgmma_wait<0>();
+          hold_sums(acc_);
+          put(unit);
+        } else if (__all_sync(kAllLanes, by.x == 1 && by.y == 1) == 0) {
           wgmma_wait<0>();
           hold_sums(acc_);
           shrink(by);
         }
         wgmma_wait<0>();
         hold_sums(acc_);
-        --count_.n;
-        release(shared_.no_values);
-        ++count_.n;
+        release(shared_.no_values, stage);
         pack(s);
+        stage = next_stage;
+        unit = next;
       }
-      restore(n_units - 1);
-      await_values();
+      restore(stage, unit);
+      await_values(stage);
       wgmma_fence();
-      multiply_values();
+      multiply_values(stage);
       wgmma_commit();
       wgmma_wait<0>();
       hold_sums(acc_);
-      release(shared_.no_values);
-      ++count_.n;
+      release(shared_.no_values, stage);
+      ++stage.n;
     }
-    store();
+    finish(unit);
   }
 
  private:
@@ -110,21 +119,21 @@ class Attending {
   __device__ __forceinline__ int row(int r) const {
     return group_ * kPrefillGroupRows + static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * 16 + lane() / 4 + 8 * r;
   }
-  __device__ __forceinline__ void await_keys() const {
-    barrier_wait(&shared_.has_keys[count_.place()], count_.parity());
+  __device__ __forceinline__ void await_keys(Stage stage) const {
+    barrier_wait(&shared_.has_keys[stage.place()], stage.parity());
     shared_for_wgmma();
   }
-  __device__ __forceinline__ void await_values() const {
-    barrier_wait(&shared_.has_values[count_.place()], count_.parity());
+  __device__ __forceinline__ void await_values(Stage stage) const {
+    barrier_wait(&shared_.has_values[stage.place()], stage.parity());
     shared_for_wgmma();
   }
-  __device__ __forceinline__ void release(std::uint64_t* barriers) const {
+  __device__ __forceinline__ void release(std::uint64_t* barriers, Stage stage) const {
     __syncwarp();
-    if (lane() == 0) barrier_arrive(&barriers[count_.place()]);
+    if (lane() == 0) barrier_arrive(&barriers[stage.place()]);
   }
-  __device__ __forceinline__ void multiply_keys(float (&s)[64]) const {
+  __device__ __forceinline__ void multiply_keys(Stage stage, float (&s)[64]) const {
     const std::uint64_t q = rows_descriptor(shared_address(shared_.queries[group_]));
-    const std::uint64_t k = rows_descriptor(shared_address(shared_.keys[count_.place()]));
+    const std::uint64_t k = rows_descriptor(shared_address(shared_.keys[stage.place()]));
     wgmma_scores<false>(s, q, k);
 #pragma unroll
     for (int step = 1; step < d / 16; ++step) {
@@ -133,19 +142,19 @@ class Attending {
                          descriptor_at(k, step / 4 * kHalf + on));
     }
   }
-  __device__ __forceinline__ void multiply_values() {
-    const std::uint64_t v = values_descriptor(shared_address(shared_.values[count_.place()]), kHalf);
+  __device__ __forceinline__ void multiply_values(Stage stage) {
+    const std::uint64_t v = values_descriptor(shared_address(shared_.values[stage.place()]), kHalf);
 #pragma unroll
     for (int step = 0; step < kPrefillUnit / 16; ++step) {
       add_wgmma_values(acc_, p_[step], descriptor_at(v, step * 16 * 128));
     }
   }
-  __device__ __forceinline__ void hide(float (&s)[64], int unit) {
-    const uint4 there = shared_.there[count_.place()];
+  __device__ __forceinline__ void hide(Stage stage, float (&s)[64], int unit) {
+    const uint4 there = shared_.there[stage.place()];
     if (run_.all_see(unit) && (there.x & there.y & there.z & there.w) == 0xFFFFFFFFU) {
-      state_.seen[0] = state_.seen[1] = true;
+      state_.seen = 3;
     } else {
-      hide_unseen(s, state_, static_cast<unsigned>(unit) * kPrefillUnit, there);
+      hide_unseen(s, state_, shared_.ends + row(0), static_cast<unsigned>(unit) * kPrefillUnit, there);
     }
   }
   __device__ __forceinline__ void pack(const float (&s)[64]) {
@@ -160,10 +169,10 @@ class Attending {
     for (int i = 0; i < d / 2; ++i) acc_[i] = acc_[i] * (i % 4 < 2 ? by.x : by.y);
   }
   // Adds what was replaced among a unit's values, for the rows that see it.
-  __device__ __forceinline__ void restore(int unit) {
+  __device__ __forceinline__ void restore(Stage stage, int unit) {
     if (run_.all_see(unit)) return;
-    barrier_wait(&shared_.has_values[count_.place()], count_.parity());
-    const uint4 changed = shared_.changed[count_.place()];
+    barrier_wait(&shared_.has_values[stage.place()], stage.parity());
+    const uint4 changed = shared_.changed[stage.place()];
     if ((changed.x | changed.y | changed.z | changed.w) == 0) return;
     const unsigned begin = static_cast<unsigned>(unit) * kPrefillUnit;
     const unsigned end = min(run_.most - begin, unsigned{kPrefillUnit});
@@ -186,7 +195,7 @@ class Attending {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float v = half_at(pair, i % 2 != 0);
-          const bool counts = begin + j < state_.end[i / 2] && !(fabsf(v) <= PrefillState::kMost);
+          const bool counts = begin + j < shared_.ends[row(i / 2)] && !(fabsf(v) <= PrefillState::kMost);
           if (counts) acc_[4 * n + i] = fmaf(p[i / 2], v, acc_[4 * n + i]);
         }
       }
@@ -195,21 +204,69 @@ class Attending {
   __device__ static float half_at(unsigned pair, bool second) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(second ? pair >> 16 : pair)));
   }
-  __device__ __forceinline__ void store() {
+  // Whether other blocks have ranges of these rows.
+  __device__ __forceinline__ bool shares() const {
+    return run_.workers > 1 && run_.n_ranges() > 1;
+  }
+  __device__ __forceinline__ float4* own_totals() const {
+    return shared_.totals[group_] + static_cast<int>(threadIdx.x) % kPrefillGroup;
+  }
+  // A range ends with `unit`; its accumulators come later.
+  __device__ __forceinline__ void close(int unit) {
+    const RangeSums range = end_range(state_);
+    if (shares()) {
+      put_sums(args_, kept_, run_.rows, row(0), unit / kPrefillRangeUnits, range);
+    } else {
+      totals_.add(range, unit < kPrefillRangeUnits);
+    }
+  }
+  __device__ __forceinline__ void put(int unit) {
+    if (shares()) {
+      put_acc<d>(args_, kept_, run_.rows, row(0), unit / kPrefillRangeUnits, acc_);
+    } else {
+      totals_.template add_to<d>(own_totals(), unit < kPrefillRangeUnits, acc_);
+#pragma unroll
+      for (int n = 0; n < d / 8; ++n) {
+        own_totals()[n * kPrefillGroup] = {acc_[4 * n], acc_[4 * n + 1], acc_[4 * n + 2], acc_[4 * n + 3]};
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < d / 2; ++i) acc_[i] = 0;
+  }
+  // The last range ends.
+  __device__ __forceinline__ void finish(int unit) {
+    close(unit);
+    if (!shares()) {
+      totals_.template add_to<d>(own_totals(), unit < kPrefillRangeUnits, acc_);
+      store();
+      return;
+    }
+    put_acc<d>(args_, kept_, run_.rows, row(0), unit / kPrefillRangeUnits, acc_);
+    // Who comes last merges; the order in which they come decides nothing else.
+    const int first = group_ * kPrefillGroupRows;
+    std::int32_t* ticket = kept_.tickets + run_.rows.token(first) * args_.q.dims[1] + run_.rows.head(first);
+    const bool tells = threadIdx.x % kPrefillGroup == 0;
+    __threadfence();
+    group_barrier(kGroupBarrier + group_);
+    if (tells) shared_.last[group_] = atomicAdd(ticket, 1) + 1 == min(run_.workers, run_.n_ranges()) ? 1 : 0;
+    group_barrier(kGroupBarrier + group_);
+    if (__any_sync(kAllLanes, shared_.last[group_] != 0) == 0) return;  // warps stay together
+    __threadfence();
+    merge_put_ranges<d>(args_, kept_, run_.rows, first, min(run_.rows.n, first + kPrefillGroupRows), run_.n_ranges());
+    if (tells) *ticket = 0;
+  }
+  __device__ __forceinline__ void store() const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float sum = state_.sum[r];
-      sum = sum + __shfl_xor_sync(kAllLanes, sum, 1);
-      sum = sum + __shfl_xor_sync(kAllLanes, sum, 2);
+      const float max = totals_.max(r);
+      const float by = 1.0F / totals_.sum(r);
       if (row(r) >= run_.rows.n) continue;
-      const float by = 1.0F / sum;
       std::byte* out = row_of(args_.out, run_.rows.token(row(r)), run_.rows.head(row(r)));
       const bool pairs = args_.out.type == DType::f32 && reinterpret_cast<std::uintptr_t>(out) % 8 == 0;
 #pragma unroll
       for (int n = 0; n < d / 8; ++n) {
-        // No zero with a sign: whether it has one may depend on units of which nothing is seen.
-        const float x = state_.seen[r] ? acc_[4 * n + 2 * r] * by + 0.0F : 0.0F;
-        const float y = state_.seen[r] ? acc_[4 * n + 2 * r + 1] * by + 0.0F : 0.0F;
+        const float x = attended(acc_[4 * n + 2 * r], max, by);
+        const float y = attended(acc_[4 * n + 2 * r + 1], max, by);
         const int at = 8 * n + lane() % 4 * 2;
         if (pairs) {
           reinterpret_cast<float2*>(out)[at / 2] = {x, y};
@@ -222,22 +279,23 @@ class Attending {
   }
 
   const AttentionArgs& args_;
+  const KeptRanges& kept_;
   const PrefillRun& run_;
   PrefillShared<d>& shared_;
-  StageCount<prefill_stages(d)>& count_;
   int group_;
   PrefillState state_;
+  RangeTotals totals_;
   float acc_[d / 2] = {};
   unsigned p_[kPrefillUnit / 16][4];  // weights, as the left operand
 };
 
 // A warpgroup without rows: units go by.
 template <int d>
-__device__ __forceinline__ void pass_units(int n_units, PrefillShared<d>& shared,
+__device__ __forceinline__ void pass_units(const PrefillRun& run, PrefillShared<d>& shared,
                                            StageCount<prefill_stages(d)>& count) {
   const bool tells = threadIdx.x % kWarp == 0;
 #pragma unroll 1
-  for (int unit = 0; unit < n_units; ++unit, ++count.n) {
+  for (int unit = run.first_unit(); unit < run.n_units(); unit = run.unit_after(unit), ++count.n) {
     barrier_wait(&shared.has_keys[count.place()], count.parity());
     __syncwarp();
     if (tells) barrier_arrive(&shared.no_keys[count.place()]);
@@ -253,7 +311,7 @@ __device__ __forceinline__ void pass_units(int n_units, PrefillShared<d>& shared
 template <int d>
 __global__ void __launch_bounds__(CONCLAVE_PREFILL ? kPrefillThreads : kWarp, 1)
     prefill_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
-                   PrefillScale scale) {
+                   const __grid_constant__ KeptRanges kept, PrefillScale scale) {
   begin();
 #if !CONCLAVE_PREFILL
   static_cast<void>(scale);
@@ -274,25 +332,31 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? kPrefillThreads : kWarp, 1)
   __syncthreads();
   StageCount<prefill_stages(d)> count;
   if (threadIdx.x >= kPrefillGroups * kPrefillGroup) {
-    fewer_registers<kCopyingRegisters>();
-    for_each_run(args, cut, [&](const PrefillRun& run) { copy_units<d>(args, run, shared, count); });
+    fewer_registers<copying_registers_for(d)>();
+    for_each_run(args, cut, kept.n_ranges > 0,
+                 [&](const PrefillRun& run) { Copying<d>(args, run, shared).copy(count); });
     end_copies();
     await_copies<0>();
   } else {
-    more_registers<kAttendingRegisters>();
+    more_registers<attending_registers(d)>();
     const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kPrefillGroup, 0);
     if (group == 1) give_turn(kTurnBarrier);
-    for_each_run(args, cut, [&](const PrefillRun& run) {
+    for_each_run(args, cut, kept.n_ranges > 0, [&](const PrefillRun& run) {
       const int first = group * kPrefillGroupRows;
       if (run.rows.n <= first) {
-        pass_units<d>(run.n_units(), shared, count);
+        pass_units<d>(run, shared, count);
         return;
       }
-      group_barrier(kGroupBarrier + group);  // nobody still reads the queries before these
+      group_barrier(kGroupBarrier + group);  // nobody still reads what was there before
       const float2 by = put_queries<d>(args, scale, run.rows, first, shared.queries[group]);
+      if (const int t = static_cast<int>(threadIdx.x) % kPrefillGroup; t < kPrefillGroupRows) {
+        // A row that is none sees what the others see.
+        const int row = first + t;
+        shared.ends[row] = row < run.rows.n ? static_cast<unsigned>(visible_end(args, run.rows.token(row))) : run.most;
+      }
       shared_for_wgmma();
       group_barrier(kGroupBarrier + group);
-      Attending<d>(args, run, group, shared, count, by).attend(run.rows.n > kPrefillGroupRows);
+      Attending<d>(args, kept, run, group, shared, by).attend(count);
     });
   }
 #endif
@@ -312,9 +376,10 @@ bool attention_prefill_built() {
          attributes.maxThreadsPerBlock >= kPrefillThreads;
 }
 
-int launch_attention_prefill(const AttentionArgs& args, const PrefillPlan& plan, const Stream& stream) {
+int launch_attention_prefill(const AttentionArgs& args, const PrefillPlan& plan, const KeptRanges& kept,
+                             const Stream& stream) {
   const auto kernel = plan.d == 64 ? prefill_kernel<64> : prefill_kernel<128>;
-  return launch(kernel, plan.launch, stream, args, plan.cut, plan.scale);
+  return launch(kernel, plan.launch, stream, args, plan.cut, kept, plan.scale);
 }
 
 }  // namespace conclave::cuda

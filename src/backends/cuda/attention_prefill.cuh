@@ -1,5 +1,5 @@
-// Attention of prompts: what a block has in shared memory, which rows it takes, how units get there and queries, and
-// softmax. attention_prefill_plan.h has the arithmetic.
+// Attention of prompts: what a block has in shared memory, which rows it takes, how queries get there, and softmax.
+// attention_prefill_plan.h has the arithmetic.
 #pragma once
 
 #include "backends/cuda/attention_items.cuh"
@@ -7,22 +7,6 @@
 #include "backends/cuda/attention_wgmma.cuh"
 
 namespace conclave::cuda {
-
-template <int d>
-struct PrefillShared {
-  static constexpr int kStages = prefill_stages(d);
-  static constexpr int kUnitBytes = kPrefillUnit * 2 * d;
-
-  std::byte queries[kPrefillGroups][kPrefillGroupRows * 2 * d];
-  std::byte keys[kStages][kUnitBytes];
-  std::byte values[kStages][kUnitBytes];
-  uint4 there[kStages];             // positions of the unit, a bit each
-  uint4 changed[kStages];           // whether values that are no numbers have been replaced; a word from each warp
-  std::uint64_t has_keys[kStages];  // copied
-  std::uint64_t no_keys[kStages];   // used
-  std::uint64_t has_values[kStages];
-  std::uint64_t no_values[kStages];
-};
 
 // Bytes to a 16-byte piece of a row, in a tile of `rows` rows.
 template <int rows>
@@ -38,15 +22,42 @@ struct StageCount {
   __device__ unsigned parity() const { return n / kStages % 2; }
 };
 
-// Rows of one sequence.
+// Rows of one sequence, and the block's ranges of what they see.
 struct PrefillRun {
   Rows rows;
-  unsigned least;  // each of them sees so many positions
-  unsigned most;   // none sees more
+  unsigned least;   // each of them sees so many positions
+  unsigned most;    // none sees more
+  int first_range;  // and every `workers` further on
+  int workers;
 
   __device__ int n_units() const { return static_cast<int>((most + (kPrefillUnit - 1)) / kPrefillUnit); }
+  __device__ int n_ranges() const { return (n_units() + kPrefillRangeUnits - 1) / kPrefillRangeUnits; }
+  // The block's units. n_units() or more: there is none.
+  __device__ int first_unit() const { return first_range * kPrefillRangeUnits; }
+  __device__ int unit_after(int unit) const {
+    return unit + 1 + ((unit + 1) % kPrefillRangeUnits == 0 ? (workers - 1) * kPrefillRangeUnits : 0);
+  }
   // Whether each row sees all of a unit, as far as it is there.
   __device__ bool all_see(int unit) const { return static_cast<unsigned>(unit) * kPrefillUnit + kPrefillUnit <= least; }
+};
+
+template <int d>
+struct PrefillShared {
+  static constexpr int kStages = prefill_stages(d);
+  static constexpr int kUnitBytes = kPrefillUnit * 2 * d;
+
+  std::byte queries[kPrefillGroups][kPrefillGroupRows * 2 * d];
+  std::byte keys[kStages][kUnitBytes];
+  std::byte values[kStages][kUnitBytes];
+  float4 totals[kPrefillGroups][d / 8 * kPrefillGroup];  // accumulators of the ranges so far, by thread
+  unsigned ends[kPrefillRows];                           // what each row sees
+  uint4 there[kStages];                                  // positions of the unit, a bit each
+  uint4 changed[kStages];           // whether values that are no numbers have been replaced; a word from each warp
+  std::uint64_t has_keys[kStages];  // copied
+  std::uint64_t no_keys[kStages];   // used
+  std::uint64_t has_values[kStages];
+  std::uint64_t no_values[kStages];
+  int last[kPrefillGroups];
 };
 
 // From token `first` on, up to `end`: how many are of one sequence, and what they see. By whole warps, each for itself.
@@ -73,9 +84,11 @@ __device__ __forceinline__ int find_run(const AttentionArgs& args, std::int64_t 
   return n;
 }
 
-// The runs that are the block's. Later tokens, which see more, come first, and blocks take turns in who gets the most.
+// The runs of which the block has anything. Later tokens, which see more, come first, and blocks take turns in who gets
+// the most. `split`: workers share the ranges of a run, else the runs.
 template <class Each>
-__device__ __forceinline__ void for_each_run(const AttentionArgs& args, const AttentionCut& cut, const Each& each) {
+__device__ __forceinline__ void for_each_run(const AttentionArgs& args, const AttentionCut& cut, bool split,
+                                             const Each& each) {
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
   // Fewer than 2^31: rows of queries are.
   const auto parts = static_cast<unsigned>(cut.head_parts);
@@ -100,93 +113,18 @@ __device__ __forceinline__ void for_each_run(const AttentionArgs& args, const At
 #pragma unroll 1
     for (unsigned whose = 0; token < end; whose = whose + 1 == workers ? 0 : whose + 1) {
       const int n = find_run(args, token, end, run);
-      run.rows.n = n * run.rows.n_heads;
-      if (whose == worker) each(run);
       token += n;
+      run.rows.n = n * run.rows.n_heads;
+      // Worker `whose` has the first range.
+      run.first_range = static_cast<int>(worker < whose ? worker + workers - whose : worker - whose);
+      run.workers = split ? static_cast<int>(workers) : 1;
+      if (run.first_range == 0 || (split && run.first_unit() < run.n_units())) each(run);
     }
   }
 }
 
-// 32 rows of a unit by a warp: lane l has found row l at `at`, if it is `there`.
-template <int d>
-__device__ __forceinline__ void copy_rows(std::byte* tile, const std::byte* pool, long long at, unsigned there) {
-  constexpr int kPieces = d / 8;
-  constexpr int kAtOnce = kWarp / kPieces;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp;
-  const int piece = lane % kPieces;
-#pragma unroll 8
-  for (int i = 0; i < kWarp; i += kAtOnce) {
-    const int row = i + lane / kPieces;
-    const long long from = __shfl_sync(kAllLanes, at, row);
-    const bool is = (there >> row & 1U) != 0;
-    copy_16_or_zeros(tile + turned_piece<kPrefillUnit>(first + row, piece), pool + (is ? from + piece * 16 : 0), is);
-  }
-}
-
-// Makes zeros of what is no number in the pieces that the thread has copied, from row `from` on. Whether there was any.
-template <int d>
-__device__ __forceinline__ bool replace_values(std::byte* tile, int from) {
-  constexpr int kPieces = d / 8;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) % kPrefillGroup / kWarp * kWarp + lane / kPieces;
-  bool any = false;
-#pragma unroll 1
-  for (int row = first; row < first - lane / kPieces + kWarp; row += kWarp / kPieces) {
-    if (row < from) continue;
-    auto* words = reinterpret_cast<unsigned*>(tile + turned_piece<kPrefillUnit>(row, lane % kPieces));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      unsigned word = words[i];
-      if ((word & 0x7C00U) == 0x7C00U) word &= 0xFFFF0000U;
-      if ((word & 0x7C000000U) == 0x7C000000U) word &= 0xFFFFU;
-      if (word == words[i]) continue;
-      words[i] = word;
-      any = true;
-    }
-  }
-  return any;
-}
-
-// All units of a run, by the warpgroup that copies.
-template <int d>
-__device__ __forceinline__ void copy_units(const AttentionArgs& args, const PrefillRun& run, PrefillShared<d>& shared,
-                                           StageCount<prefill_stages(d)>& count) {
-  const int t = static_cast<int>(threadIdx.x) % kPrefillGroup;
-  const bool tells = t % kWarp == 0;
-  const int n_units = run.n_units();
-#pragma unroll 1
-  for (int unit = 0; unit < n_units; ++unit, ++count.n) {
-    const std::int64_t begin = static_cast<std::int64_t>(unit) * kPrefillUnit;
-    const RowPlace at = locate(args, run.rows.seq, run.rows.kv_head, begin + t, run.most);
-    const unsigned there = __ballot_sync(kAllLanes, at.k >= 0);
-    const unsigned place = count.place();
-    const unsigned before = count.parity() ^ 1U;
-    barrier_wait(&shared.no_keys[place], before);
-    if (tells) {
-      reinterpret_cast<unsigned*>(&shared.there[place])[t / kWarp] = there;
-      barrier_arrive(&shared.has_keys[place]);
-    }
-    copy_rows<d>(shared.keys[place], args.k.data, at.k, there);
-    barrier_arrive_with_copies(&shared.has_keys[place]);
-    barrier_wait(&shared.no_values[place], before);
-    copy_rows<d>(shared.values[place], args.v.data, at.v, there);
-    if (run.all_see(unit)) {
-      barrier_arrive_with_copies(&shared.has_values[place]);
-      continue;
-    }
-    end_copies();
-    await_copies<0>();
-    const int from = static_cast<int>(max(static_cast<std::int64_t>(run.least) - begin, std::int64_t{0}));
-    const bool changed = __any_sync(kAllLanes, replace_values<d>(shared.values[place], from)) != 0;
-    if (tells) reinterpret_cast<unsigned*>(&shared.changed[place])[t / kWarp] = changed ? 1 : 0;
-    shared_for_wgmma();
-    barrier_arrive(&shared.has_values[place]);
-  }
-}
-
-// The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for the
-// lane's two rows, what scores are multiplied by.
+// The 16 rows of a warp to a tile of its warpgroup. `first`: of the block's rows, the warpgroup's first. Returns, for
+// the lane's two rows, what scores are multiplied by.
 template <int d>
 __device__ __forceinline__ float2 put_queries(const AttentionArgs& args, const PrefillScale& scale, const Rows& rows,
                                               int first, std::byte* tile) {
@@ -247,37 +185,38 @@ __device__ __forceinline__ float2 put_queries(const AttentionArgs& args, const P
   return {by[0], by[1]};
 }
 
-// What the lane's two rows have come to.
+// What the lane's two rows have come to in a range.
 struct PrefillState {
   static constexpr float kMost = 0x1.fffffep127F;
 
   float c[2];
-  float max[2] = {-kMost, -kMost};
-  float base[2];
-  float sum[2] = {0, 0};  // of the lane's columns
-  unsigned end[2] = {0, 0};
-  bool seen[2] = {false, false};  // anything
+  float max[2];
+  float sum[2];   // of the lane's columns
+  unsigned seen;  // bit r: row r sees something
 
-  __device__ __forceinline__ explicit PrefillState(float2 by) : c{by.x, by.y} {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) base[r] = base_of(r);
+  __device__ __forceinline__ explicit PrefillState(float2 by) : c{by.x, by.y} { start(); }
+  __device__ __forceinline__ void start() {
+    max[0] = max[1] = -kMost;
+    sum[0] = sum[1] = 0;
+    seen = 0;
   }
-  __device__ __forceinline__ float base_of(int r) const {
-    return fminf(fmaf(-max[r], c[r], 7.0F), kMost);
-  }
+  __device__ __forceinline__ float base(int r) const { return fminf(fmaf(-max[r], c[r], 7.0F), kMost); }
 };
 
-// Scores that a row does not see are -infinity.
-__device__ __forceinline__ void hide_unseen(float (&s)[64], PrefillState& state, unsigned begin, const uint4& there) {
+// Scores that a row does not see are -infinity. `ends`: what the lane's first row sees, and 8 further on what its
+// second does.
+__device__ __forceinline__ void hide_unseen(float (&s)[64], PrefillState& state, const unsigned* ends, unsigned begin,
+                                            const uint4& there) {
   const unsigned words[4] = {there.x, there.y, there.z, there.w};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int end = state.end[r] > begin ? static_cast<int>(min(state.end[r] - begin, unsigned{kPrefillUnit})) : 0;
+    const unsigned sees = ends[8 * r];
+    const int end = sees > begin ? static_cast<int>(min(sees - begin, unsigned{kPrefillUnit})) : 0;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       const int n = end - 32 * q;
       unsigned bits = words[q] & (n >= 32 ? 0xFFFFFFFFU : n <= 0 ? 0U : (1U << n) - 1);
-      state.seen[r] = state.seen[r] || bits != 0;
+      state.seen |= bits != 0 ? 1U << r : 0U;
       bits >>= threadIdx.x % 4 * 2;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -292,14 +231,14 @@ __device__ __forceinline__ float2 weigh(float (&s)[64], PrefillState& state) {
   float by[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
+    const float base_before = state.base(r);
     float& max = state.max[r];
 #pragma unroll
     for (int n = 0; n < 16; ++n) max = fmaxf(max, fmaxf(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
     max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
     max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
-    const float base = state.base_of(r);
-    by[r] = power_of_two(base - state.base[r]);
-    state.base[r] = base;
+    const float base = state.base(r);
+    by[r] = power_of_two(base - base_before);
     float sums[2] = {0, 0};
 #pragma unroll
     for (int n = 0; n < 16; ++n) {

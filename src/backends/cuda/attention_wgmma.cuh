@@ -1,9 +1,9 @@
-// The matrix instruction of a warpgroup as attention of prompts takes it: 64 rows of f16, summed in f32. Lane l of warp w
-// has of every product rows 16 w + l / 4 and 8 further on; sums 4 n + i: column 8 n + 2 (l % 4) + i % 2, the second row
-// where i is 2 or 3. sm_90a.
+// The matrix instruction of a warpgroup as attention of prompts takes it: 64 rows of f16, summed in f32. Lane l of warp
+// w has of every product rows 16 w + l / 4 and 8 further on; sums 4 n + i: column 8 n + 2 (l % 4) + i % 2, the second
+// row where i is 2 or 3. sm_90a.
 //
-// Rows of a tile lie in shared memory in runs of 64 numbers, 128 bytes, swapped about as wgmma.cuh has it; the second 64
-// numbers of all rows lie behind the first 64 of all.
+// Rows of a tile lie in shared memory in runs of 64 numbers, 128 bytes, swapped about as wgmma.cuh has it; the second
+// 64 numbers of all rows lie behind the first 64 of all.
 #pragma once
 
 #include "backends/cuda/wgmma.cuh"

@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "backends/cpu/cpu_device.h"
 #include "backends/cuda/on_device.h"
@@ -92,13 +91,6 @@ TEST_F(CudaTest, EqualLogitsChooseEqualExpertsOnAMillionRows) {
   }
 }
 
-// Of the tokens first .. first+count-1, what a run of more of them gave.
-std::vector<std::uint32_t> rows_of(const Outcome& outcome, const std::string& name, std::int64_t first,
-                                   std::int64_t count, std::int64_t width) {
-  const std::vector<std::uint32_t>& all = outcome.outputs.at(name);
-  return {all.begin() + first * width, all.begin() + (first + count) * width};
-}
-
 class CudaPhase : public CudaTest, public testing::WithParamInterface<Phase> {};
 INSTANTIATE_TEST_SUITE_P(Phases, CudaPhase, testing::Values(Phase::decode, Phase::prefill),
                          [](const auto& test) { return std::string(name(test.param)); });
@@ -120,113 +112,6 @@ TEST_P(CudaPhase, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
           ASSERT_EQ(rows_of(got, name, 0, count, layer.d_model), rows_of(want, name, first, count, layer.d_model))
               << name << " of tokens " << first << " and " << count - 1 << " more";
         }
-      }
-    }
-  }
-}
-
-// Attention over two sequences of a cache with scattered pages: a long run of one, then tokens of both in turns. A
-// value of the longer one is NaN: tokens before it must not notice.
-Case mixed_attention(DType cache, std::int64_t d, std::int64_t n_heads, std::int64_t n_kv_heads, Phase phase) {
-  constexpr std::int64_t kPage = 16;
-  constexpr std::int64_t kPages = 90;  // of a sequence
-  constexpr std::int32_t kRun = 150;
-  constexpr std::int32_t kFirst = 1150;
-  CaseBuilder b(7, Layout::dense);
-  std::vector<std::int32_t> pages(2 * kPages);
-  std::iota(pages.begin(), pages.end(), 0);
-  for (std::size_t i = pages.size(); i > 1; --i)
-    std::swap(pages[i - 1], pages[static_cast<std::size_t>(b.rng.integer(0, static_cast<std::int64_t>(i) - 1))]);
-  std::vector<float> values(static_cast<std::size_t>(2 * kPages * kPage * n_kv_heads * d));
-  for (float& v : values) v = static_cast<float>(b.rng.normal());
-  constexpr std::int32_t kSpoiled = kFirst + 77;
-  const std::int64_t row = pages[kSpoiled / kPage] * kPage + kSpoiled % kPage;
-  values[static_cast<std::size_t>(row * n_kv_heads * d)] = NAN;
-  pages[20] = -1;  // a page is missing
-  std::vector<std::int32_t> seqs;
-  std::vector<std::int32_t> positions;
-  for (std::int32_t i = 0; i < kRun; ++i) seqs.push_back(0), positions.push_back(kFirst + i);
-  for (std::int32_t i = 0; i < 30; ++i) seqs.push_back(i % 2), positions.push_back(40 * i);
-  const auto n = static_cast<std::int64_t>(seqs.size());
-  const Attention op{.q = b.values(DType::f32, {n, n_heads, d}, 3),
-                     .kv = {.k = b.weights(cache, {2 * kPages, kPage, n_kv_heads, d}),
-                            .v = b.floats(cache, {2 * kPages, kPage, n_kv_heads, d}, values),
-                            .pages = b.ints(DType::i32, {2, kPages}, pages)},
-                     .lengths = b.ints(DType::i32, {2}, {kFirst + kRun, 1000}),
-                     .seqs = b.ints(DType::i32, {n}, seqs),
-                     .positions = b.ints(DType::i32, {n}, positions),
-                     .scale = 0.3F,
-                     .phase = phase,
-                     .out = b.output(DType::f32, {n, n_heads, d})};
-  return b.finish("attention", op);
-}
-
-TEST_P(CudaPhase, ATokensAttentionIsTheSameAloneAndInAnyBatch) {
-  struct Shape {
-    DType cache;
-    std::int64_t d, n_heads, n_kv_heads;
-  };
-  CudaDevice device;
-  for (const auto& [cache, d, n_heads, n_kv_heads] :
-       {Shape{DType::f16, 128, 32, 4}, Shape{DType::f16, 64, 4, 4}, Shape{DType::f16, 80, 20, 1},
-        Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}, Shape{DType::f16, 128, 20, 1}}) {
-    const Case whole = mixed_attention(cache, d, n_heads, n_kv_heads, GetParam());
-    const auto& all = std::get<Attention>(whole.op);
-    const std::int64_t n_tokens = all.q.dim(0);
-    const std::int64_t width = n_heads * d;
-    const Outcome want = execute(whole, device);
-    for (const std::int64_t count : {1, 3, 16, 17, 64}) {
-      for (std::int64_t first = 0; first + count <= n_tokens; first += count == 1 ? 7 : count) {
-        Attention op = all;
-        for (Tensor* t : {&op.q, &op.seqs, &op.positions, &op.out}) *t = slice(*t, 0, first, count);
-        Case part = whole;
-        part.op = op;
-        ASSERT_EQ(without_payloads(rows_of(execute(part, device), "out", 0, count, width)),
-                  without_payloads(rows_of(want, "out", first, count, width)))
-            << d << " wide, tokens " << first << " and " << count - 1 << " more";
-      }
-    }
-  }
-}
-
-// Values that are not seen may be anything: the largest, which meet weights of 0 in the same instruction as small ones
-// that are seen, or no numbers at all.
-TEST_P(CudaPhase, ValuesThatATokenDoesNotSeeChangeNothing) {
-  constexpr std::int64_t kPage = 16;
-  constexpr std::int64_t kPages = 20;
-  constexpr std::int32_t kFirst = 245;  // its tokens lie on both sides of position 256
-  constexpr std::int64_t kTokens = 24;
-  CudaDevice device;
-  for (const std::int64_t d : {64, 128}) {
-    const auto run = [&](std::int32_t seen, float other) {
-      CaseBuilder b(8, Layout::dense);
-      std::vector<std::int32_t> pages(kPages);
-      std::iota(pages.begin(), pages.end(), 0);
-      std::vector<float> values(static_cast<std::size_t>(kPages * kPage * d));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const float small = static_cast<float>(b.rng.normal()) * 0x1p-12F;
-        values[i] = static_cast<std::int64_t>(i) / d < seen ? small : other;
-      }
-      std::vector<std::int32_t> positions(kTokens);
-      std::iota(positions.begin(), positions.end(), kFirst);
-      const Attention op{.q = b.values(DType::f32, {kTokens, 8, d}, 3),
-                         .kv = {.k = b.weights(DType::f16, {kPages, kPage, 1, d}),
-                                .v = b.floats(DType::f16, {kPages, kPage, 1, d}, values),
-                                .pages = b.ints(DType::i32, {1, kPages}, pages)},
-                         .lengths = b.ints(DType::i32, {1}, {kPages * kPage}),
-                         .seqs = b.ints(DType::i32, {kTokens}, std::vector<std::int32_t>(kTokens, 0)),
-                         .positions = b.ints(DType::i32, {kTokens}, positions),
-                         .scale = 0.3F,
-                         .phase = GetParam(),
-                         .out = b.output(DType::f32, {kTokens, 8, d})};
-      return execute(b.finish("attention", op), device);
-    };
-    for (std::int64_t token = 0; token < kTokens; ++token) {
-      const std::int32_t seen = kFirst + static_cast<std::int32_t>(token) + 1;
-      const auto want = rows_of(run(seen, 0), "out", 0, token + 1, 8 * d);
-      for (const float other : {65504.0F, -1.0F, INFINITY, NAN}) {
-        ASSERT_EQ(rows_of(run(seen, other), "out", 0, token + 1, 8 * d), want)
-            << d << " wide, " << other << " from position " << seen << " on";
       }
     }
   }

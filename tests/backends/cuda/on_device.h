@@ -18,6 +18,13 @@ inline std::vector<std::uint32_t> without_payloads(std::vector<std::uint32_t> bi
   return bits;
 }
 
+// Of the tokens first .. first+count-1, what a run of more of them gave.
+inline std::vector<std::uint32_t> rows_of(const Outcome& outcome, const std::string& name, std::int64_t first,
+                                          std::int64_t count, std::int64_t width) {
+  const std::vector<std::uint32_t>& all = outcome.outputs.at(name);
+  return {all.begin() + first * width, all.begin() + (first + count) * width};
+}
+
 // A case whose tensors lie on the device.
 struct OnDevice {
   OnDevice(const Case& from, CudaDevice& on) : device(on), op(from.op) {
