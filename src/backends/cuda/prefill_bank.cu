@@ -20,8 +20,9 @@ __global__ void __launch_bounds__(kBankThreads) fill_prefill_bank(const __grid_c
   const std::int64_t all = live_rows(args.live, x.dims[0]) * inner * steps;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBankThreads + threadIdx.x; i < all;
        i += std::int64_t{gridDim.x} * kBankThreads) {
-    const std::int64_t row = i / steps;
-    const auto step = static_cast<int>(i % steps);
+    // Short division, where it will do.
+    const std::int64_t row = i >> 32 == 0 ? static_cast<unsigned>(i) / static_cast<unsigned>(steps) : i / steps;
+    const auto step = static_cast<int>(i - row * steps);
     const std::byte* from = x.rank == 3 ? row_of(x, row / inner, row % inner) : row_of(x, row);
     unsigned first[4];
     unsigned second[4];

@@ -114,10 +114,11 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
                                              const PrefillMemory<type, kRows>& memory,
                                              PrefillRings<type, kRows>& rings) {
   // Through a shuffle: it is kept then, where the compiler would ask for it again and again, and wait.
-  const int me = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x), static_cast<int>(threadIdx.x % kWarp));
-  const int lane = me % kWarp;
+  const unsigned me = __shfl_sync(kAllLanes, threadIdx.x, static_cast<int>(threadIdx.x % kWarp));
+  const int lane = static_cast<int>(me % kWarp);
+  const int warp = static_cast<int>(me / kWarp);
   const int t = lane % 4;
-  const int column = me / kWarp * 16 + lane / 4;
+  const int column = warp * 16 + lane / 4;
   using Levels = std::conditional_t<is_block_32(type), PrefillLevels32<type>, PrefillLevels<type>>;
   auto& shared = memory.shared();
   float y[N / 2] = {};
@@ -162,7 +163,7 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   }
   wgmma_wait<0>();
   give_back();
-  PrefillStore{args, tile, slots, shared.out[me / kWarp], me / kWarp * 16, lane}.template store<N>(y);
+  PrefillStore{args, tile, slots, shared.out[warp], warp * 16, lane}.template store<N>(y);
 }
 
 template <DType type, int kRows>

@@ -47,13 +47,14 @@ static_assert(bank_is_one_to_one());
 static_assert(bank_place(0) == 0 && bank_place(2) == 1 && bank_place(1) == 8 && bank_place(3) == 9);
 static_assert(bank_place(64) == 2 && bank_place(32) == 16 && bank_place(4) == 32 && bank_place(255) == 255);
 // Of a row, in elements: from row to row, at the least. A bank begins at a multiple of 16 bytes.
-constexpr std::int64_t bank_stride(std::int64_t k) {
+constexpr std::int64_t prefill_bank_stride(std::int64_t k) {
   return chunks_of(k) * kChunk;
 }
-constexpr std::int64_t bank_bytes(std::int64_t rows, std::int64_t k) {
-  return rows * bank_stride(k) * 2;
+constexpr std::int64_t prefill_bank_bytes(std::int64_t rows, std::int64_t k) {
+  return rows * prefill_bank_stride(k) * 2;
 }
-static_assert(bank_stride(2048) == 2048 && bank_stride(2880) == 3072 && bank_bytes(3, 768) == 4608);
+static_assert(prefill_bank_stride(2048) == 2048 && prefill_bank_stride(2880) == 3072 &&
+              prefill_bank_bytes(3, 768) == 4608);
 
 struct PrefillArgs {
   RowTable table;
@@ -162,7 +163,7 @@ struct PrefillCut {
 };
 // Outputs that become a bank go on to whole superblocks.
 constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bool bank) {
-  return ceil_div(bank ? bank_stride(n) : n, gate_up ? prefill_columns(room) / 2 : prefill_columns(room));
+  return ceil_div(bank ? prefill_bank_stride(n) : n, gate_up ? prefill_columns(room) / 2 : prefill_columns(room));
 }
 // Rows that give the shortest time, if lists were a little longer than the mean. Below 48
 // rows of a tile it is the weights that take time.

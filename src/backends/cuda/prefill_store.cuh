@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backends/cuda/activation.cuh"
-#include "backends/cuda/bf16_pair.cuh"
 #include "backends/cuda/prefill_copies.cuh"
 #include "backends/cuda/prefill_levels.cuh"
 
@@ -18,36 +17,61 @@ class PrefillStore {
 
   template <int N>
   __device__ __forceinline__ void store(const float (&y)[N / 2]) const {
-    const bool gate_up = at_.args.up != nullptr;
+    const PrefillArgs& args = at_.args;
+    const bool gate_up = args.up != nullptr;
+    const bool bank = args.bank_out != nullptr;
+    const int columns = columns_of(args.table, args.n);
+    const int size = bank || args.out_type != DType::f32 ? 2 : 4;
+    // The first of the thread's four outputs of a row.
+    const int word = gate_up ? lane_ % 2 : lane_ % 4;
+    const int place = at_.place(c_) + 4 * word;
+    std::byte* out = bank ? reinterpret_cast<std::byte*>(args.bank_out) : args.out;
+    const std::int64_t stride = bank ? 2 * args.bank_out_stride : args.out_stride;
+    const auto places = reinterpret_cast<std::uintptr_t>(out) | static_cast<std::uint64_t>(stride);
+    const bool whole = (args.bias == nullptr || !bank) && (places & (4U * static_cast<unsigned>(size) - 1)) == 0 &&
+                       (bank ? place / kChunk * kChunk + kChunk : place + 4) <= columns;
+    out += std::int64_t{place} * size;
 #pragma unroll 1
     for (int first = 0; first < count_; first += kPrefillOutRows) {
-      int lane = lane_;
-      asm volatile("" : "+r"(lane));  // nothing that is made of it is kept: there are no registers for that
       __syncwarp();
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
         if (n / 2 * kPrefillOutRows != first) continue;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int row = 8 * (n % 2) + 2 * (lane % 4) + i % 2;
-          const int column = lane / 4 + 8 * (i / 2);
+          const int row = 8 * (n % 2) + 2 * (lane_ % 4) + i % 2;
+          const int column = lane_ / 4 + 8 * (i / 2);
           out_[word_of(row, column / 4) + column % 4] = y[4 * n + i];
         }
       }
       __syncwarp();
-      // Of gate_up, two words of a row are outputs, else four.
 #pragma unroll 1
-      for (int i = lane; i < kPrefillOutRows * (gate_up ? 2 : 4); i += kWarp) {
-        const int row = gate_up ? i / 2 : i / 4;
+      for (int row = gate_up ? lane_ / 2 : lane_ / 4; row < kPrefillOutRows; row += gate_up ? 16 : 8) {
         const TableSlot slot = slots_[first + row];  // none past the last
-        if (slot.from >= 0) put(row, gate_up ? i % 2 : i % 4, slot.to);
+        if (slot.from < 0) continue;
+        if (whole) {
+          float four[4];
+          load(row, word, four);
+          if (gate_up) {
+            float up[4];
+            load(row, word + 2, up);
+            gated_4(args.act, four, up);
+          }
+          if (args.bias != nullptr) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) four[i] += load_float(args.bias_type, args.bias, place + i);
+          }
+          store_4(bank ? DType::bf16 : args.out_type, out + slot.to * stride, four);
+        } else {
+          put_each(row, word, place, columns, slot.to);
+        }
       }
     }
   }
 
  private:
   static __device__ __forceinline__ int word_of(int row, int word) {
-    return row * 16 + (word ^ row / 2 % 4) * 4;
+    return row * 16 + ((word ^ row >> 1) & 3) * 4;
   }
   __device__ __forceinline__ void load(int row, int word, float (&y)[4]) const {
     const auto four = *reinterpret_cast<const float4*>(out_ + word_of(row, word));
@@ -57,38 +81,7 @@ class PrefillStore {
     y[3] = four.w * kPrefillLarger;
   }
 
-  // Four outputs of a row.
-  __device__ __forceinline__ void put(int row, int word, std::int64_t to) const {
-    const PrefillArgs& args = at_.args;
-    const int place = at_.place(c_) + 4 * word;
-    const int columns = columns_of(args.table, args.n);
-    const int size = args.out_type == DType::f32 ? 4 : 2;
-    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
-    const bool bank = args.bank_out != nullptr;
-    if (bank ? args.bias != nullptr || place / kChunk * kChunk + kChunk > columns
-             : place + 4 > columns || (places & (4U * static_cast<unsigned>(size) - 1)) != 0) {
-      put_each(row, word, place, columns, to);
-      return;
-    }
-    float y[4];
-    load(row, word, y);
-    if (args.up != nullptr) {
-      float up[4];
-      load(row, word + 2, up);
-      gated_4(args.act, y, up);
-    }
-    if (bank) {
-      *reinterpret_cast<uint2*>(args.bank_out + to * args.bank_out_stride + place) = {bf16_pair(y[0], y[1]),
-                                                                                      bf16_pair(y[2], y[3])};
-      return;
-    }
-    if (args.bias != nullptr) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) y[i] += load_float(args.bias_type, args.bias, place + i);
-    }
-    store_4(args.out_type, args.out + to * args.out_stride + std::int64_t{place} * size, y);
-  }
-  // The same, one by one.
+  // Four outputs of a row, one by one.
   __device__ __forceinline__ void put_each(int row, int word, int place, int columns, std::int64_t to) const {
     const PrefillArgs& args = at_.args;
 #pragma unroll 1
