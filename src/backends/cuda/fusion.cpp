@@ -235,7 +235,7 @@ std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& r
 // The bank as rows of t in that form.
 BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
   if (form == BankForm::bf16) {
-    return {.bf16 = reinterpret_cast<std::uint16_t*>(bytes), .bf16_stride = bank_stride(t.dim(1))};
+    return {.bf16 = reinterpret_cast<std::uint16_t*>(bytes), .bf16_stride = prefill_bank_stride(t.dim(1))};
   }
   constexpr std::int64_t kPlaces = kBankedRows * kBankedChunks;
   return {.q = reinterpret_cast<std::int8_t*>(bytes),
@@ -251,7 +251,8 @@ std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   for (const Op& op : ops) {
     const Normed rows = normed(op);
     if (rows.out == nullptr || !can_be_banked(*rows.out, BankForm::bf16)) continue;
-    bytes = std::max(bytes, ceil_div(rows.out->dim(0), kBankRows) * kBankRows * bank_stride(rows.out->dim(1)) * 2);
+    bytes =
+        std::max(bytes, ceil_div(rows.out->dim(0), kBankRows) * kBankRows * prefill_bank_stride(rows.out->dim(1)) * 2);
   }
   return bytes;
 }

@@ -23,7 +23,8 @@ BankOut hidden_rows(const MoeFfnSequence& sequence, const Target& target) {
   const Tensor& hidden = sequence.down.x;
   if (!takes_prefill(sequence.gate_up, target) || !takes_prefill(sequence.down, target)) return {};
   const View view = view_of(hidden);
-  const BankOut rows{.bf16 = reinterpret_cast<std::uint16_t*>(view.data), .bf16_stride = bank_stride(hidden.dim(1))};
+  const BankOut rows{.bf16 = reinterpret_cast<std::uint16_t*>(view.data),
+                     .bf16_stride = prefill_bank_stride(hidden.dim(1))};
   const bool fits = rows_touch(hidden) && reinterpret_cast<std::uintptr_t>(view.data) % kVectorBytes == 0 &&
                     rows.bf16_stride * 2 <= hidden.stride(0);
   return fits ? rows : BankOut{};

@@ -104,21 +104,32 @@ __device__ __forceinline__ int prefill_start_place(int row) {
   return row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
 }
 // Half a superblock of a tile's rows, whose starts are kept as 16-byte parts of x: part p of 64 of k at place
-// p ^ row % 8. By one of the warps that gather: every second eight rows.
+// p ^ row % 8. By one of the warps that gather, eight rows at a time; the next ones' starts are read ahead.
 template <int kRows>
 __device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, const unsigned* starts,
                                                   int first, int count, int lane) {
+  constexpr int kStep = 8 * prefill_gathering(kRows);
   const int part = lane % 16;
   const int second = lane / 16;  // of two rows at once
-  to += part / 8 * prefill_slice(kRows) + second * 128;
-  x += 8 * part;
+  const std::byte* from = reinterpret_cast<const std::byte*>(x) + 16 * part;
+  unsigned places[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = 2 * i + second;
+    places[i] = to + part / 8 * prefill_slice(kRows) + (8 * first + row) * 128 + ((part ^ row) & 7) * 16;
+  }
+  const auto four_at = [&](int eight) {
+    return *reinterpret_cast<const uint4*>(starts + (eight < kRows ? eight : 0) + 4 * second);
+  };
+  uint4 next = four_at(8 * first);
 #pragma unroll 1
-  for (int eight = 8 * first; eight < count; eight += 8 * kPrefillCopying) {
-    const auto four = *reinterpret_cast<const uint4*>(starts + eight + 4 * second);
-    const unsigned start[4] = {four.x, four.y, four.z, four.w};
+  for (int eight = 8 * first; eight < count; eight += kStep) {
+    const unsigned start[4] = {next.x, next.y, next.z, next.w};
+    next = four_at(eight + kStep);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      copy_16(to + (eight + 2 * i) * 128 + ((part ^ (2 * i + second)) & 7) * 16, x + 8 * std::uint64_t{start[i]});
+      copy_16(places[i], from + std::uint64_t{start[i]} * 16);
+      places[i] += kStep * 128;
     }
   }
 }

@@ -2,7 +2,8 @@
 //
 // A level of b bits is put at bits 8 - b to 7 of a bf16 and read as that number: level * 2^-(125 + b), without anything
 // added to it, since numbers below the normal ones, and the smallest of those, go on in even steps. So
-//   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits, 130 of 5, 131 of 6
+//   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits (133 of those at bits 0 to 3), 130 of 5,
+//                                                                131 of 6
 // and q6_k's minimum is 32 scales. Two weights, two apart in their row, share a word.
 #pragma once
 
@@ -116,22 +117,23 @@ class PrefillLevels {
     const unsigned head = word_at(from);
     const float d = __half2float(__ushort_as_half(static_cast<unsigned short>(head)));
     const float dmin = __half2float(__ushort_as_half(static_cast<unsigned short>(head >> 16)));
-    scale_[j] = products(scales, d * (type == DType::q4_k ? 0x1p101F : 0x1p102F));
-    offset_[j] = products(mins, dmin * -kPrefillSmaller);
+    // Of q4_k the first group's levels are four bits lower than the second's.
+    scale_[j] = type == DType::q4_k ? products(scales, d * 0x1p105F, d * 0x1p101F)
+                                    : products(scales, d * 0x1p102F, d * 0x1p102F);
+    offset_[j] = products(mins, dmin * -kPrefillSmaller, dmin * -kPrefillSmaller);
   }
-  // Two bytes below 64 times the factor: exact, then rounded to a pair.
-  static __device__ __forceinline__ unsigned products(unsigned bytes, float factor) {
-    const float less = -128.0F * factor;
-    return bf16_pair(fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4055)), factor, less),
-                     fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4155)), factor, less));
+  // Two bytes below 64, each times its factor: exact, then rounded to a pair.
+  static __device__ __forceinline__ unsigned products(unsigned bytes, float first, float second) {
+    return bf16_pair(fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4055)), first, -128.0F * first),
+                     fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4155)), second, -128.0F * second));
   }
 
   // Two levels of column j for step i: elements 0 and 2 of four, or 1 and 3.
   __device__ __forceinline__ unsigned levels(int j, int i, int odd, int t) const {
     const int group = i % 2;
     if constexpr (type == DType::q4_k) {
-      const unsigned word = low_[j][i / 2];
-      return (group == 0 ? (odd == 0 ? word << 4 : word >> 4) : (odd == 0 ? word : word >> 8)) & 0x00F000F0U;
+      const unsigned word = odd == 0 ? low_[j][i / 2] : low_[j][i / 2] >> 8;
+      return word & (group == 0 ? 0x000F000FU : 0x00F000F0U);
     } else if constexpr (type == DType::q5_k) {
       const unsigned word = low_[j][i / 2];
       const unsigned four = (group == 0 ? (odd == 0 ? word << 3 : word >> 5) : (odd == 0 ? word >> 1 : word >> 9));

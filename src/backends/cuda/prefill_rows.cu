@@ -21,7 +21,7 @@ namespace {
 
 #if CONCLAVE_PREFILL
 
-// One of the warps that copy weights: every second 32 columns.
+// One of the warps that copy weights, 32 columns at a time.
 template <DType type, int kRows>
 __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const PrefillCut& cut,
                                                 const PrefillMemory<type, kRows>& memory, int first) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
     const PrefillColumnsOf at{args, tile.expert, tile.first};
     __syncwarp();
 #pragma unroll 1
-    for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
+    for (int i = first; i < kColumns / kWarp; i += prefill_copying(kRows)) {
       shared.starts[kWarp * i + lane] = prefill_start<type>(at.address(kWarp * i + lane), lane);
     }
     __syncwarp();
@@ -47,7 +47,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
       barrier_wait(&shared.weights_empty[ring.place], ring.parity ^ 1U);
       const unsigned to = shared_address(memory.weights(ring.place));
 #pragma unroll 1
-      for (int i = first; i < kColumns / kWarp; i += kPrefillCopying) {
+      for (int i = first; i < kColumns / kWarp; i += prefill_copying(kRows)) {
         copy_prefill_weights<type>(to + kBytes * i, to + kColumns * prefill_column_stride(type) + 4 * kWarp * i,
                                    shared.starts + kWarp * i, c, args, lane);
       }
@@ -73,8 +73,8 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
     if (tile.list >= 0) {
 #pragma unroll
-      for (int i = 0; i < kRows / kPrefillCopying; i += kWarp) {
-        const int row = (i + lane) / 8 * 8 * kPrefillCopying + 8 * first + lane % 8;
+      for (int i = 0; i * prefill_gathering(kRows) < kRows; i += kWarp) {
+        const int row = (i + lane) / 8 * 8 * prefill_gathering(kRows) + 8 * first + lane % 8;
         TableSlot slot{-1, -1};
         if (row < tile.count) slot = slot_of(args.table, tile.list, tile.first_row + row);
         if (row >= kRows) continue;
@@ -215,15 +215,15 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kW
   if (threadIdx.x == 0) {
     auto& shared = memory.shared();
     for (int i = 0; i < prefill_weight_stages(type, kRows); ++i) {
-      barrier_init(&shared.weights_full[i], kPrefillCopying * kWarp);
+      barrier_init(&shared.weights_full[i], prefill_copying(kRows) * kWarp);
       barrier_init(&shared.weights_empty[i], kWarps);
     }
     for (int i = 0; i < prefill_halves(type, kRows); ++i) {
-      barrier_init(&shared.rows_full[i], kPrefillCopying * kWarp);
+      barrier_init(&shared.rows_full[i], prefill_gathering(kRows) * kWarp);
       barrier_init(&shared.rows_empty[i], kWarps);
     }
     for (int i = 0; i < kPrefillTold; ++i) {
-      barrier_init(&shared.known[i], kPrefillCopying);
+      barrier_init(&shared.known[i], prefill_gathering(kRows));
       barrier_init(&shared.done[i], kWarps);
     }
   }
@@ -234,10 +234,10 @@ __global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kW
     prefill_multiply<type, kRows>(args, memory);
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
-    if (warp < kWarps + kPrefillCopying) {
+    if (warp < kWarps + prefill_gathering(kRows)) {
       prefill_gather<type, kRows>(args, cut, memory, warp - kWarps);
     } else {
-      prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - kPrefillCopying);
+      prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - prefill_gathering(kRows));
     }
   }
 #endif

@@ -89,12 +89,18 @@ constexpr int prefill_long_rows(DType type) {  // q8_0 leaves less room
 constexpr int prefill_groups(int room) {  // that multiply
   return room == kPrefillShortRows ? 4 : 3;
 }
-inline constexpr int kPrefillCopying = 2;  // warps that copy weights, and as many that gather rows
-constexpr int prefill_warps(int room) {    // that multiply
+// Warps that gather rows, and that copy weights: four in all. Of long lists rows are most of what is copied.
+constexpr int prefill_gathering(int room) {
+  return room == kPrefillShortRows ? 2 : 3;
+}
+constexpr int prefill_copying(int room) {
+  return 4 - prefill_gathering(room);
+}
+constexpr int prefill_warps(int room) {  // that multiply
   return prefill_groups(room) * 4;
 }
 constexpr int prefill_threads(int room) {
-  return (prefill_warps(room) + 2 * kPrefillCopying) * kWarp;
+  return (prefill_warps(room) + prefill_gathering(room) + prefill_copying(room)) * kWarp;
 }
 constexpr int prefill_columns(int room) {
   return prefill_groups(room) * 64;

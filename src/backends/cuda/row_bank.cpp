@@ -13,7 +13,7 @@ OpBank::OpBank(const Tensor& x, BankForm form, ScratchLayout& scratch, const Ban
   bank_.chunks = chunks_of(x.inner());
   const std::int64_t rows = made.given() ? 0 : ceil_div(bank_.n_rows, kBankRows) * kBankRows;
   if (form == BankForm::bf16) {
-    bank_.bf16_stride = bank_stride(bank_.k);
+    bank_.bf16_stride = prefill_bank_stride(bank_.k);
     q_at_ = scratch.add(rows, bank_.bf16_stride * 2);
     return;
   }

@@ -6,7 +6,7 @@
 
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/element.cuh"
-#include "backends/cuda/prefill_rows_plan.h"
+#include "backends/cuda/prefill_bank.cuh"
 #include "backends/cuda/quantize.cuh"
 #include "backends/cuda/row_plan.h"
 
@@ -180,23 +180,14 @@ __device__ __forceinline__ void norm_run(const Run& x, const Run& weight, NormSc
   for (int j = 0; j < kRunLength; ++j) out[j] = x[j] * scale.factor * scale.inverse * weight[j];
 }
 
-// Elements i .. i+7 of a row to its place in a bank of bf16: neighbours but one lie side by side.
-__device__ __forceinline__ void put_prefill_run(std::uint16_t* row, std::int64_t i, const Run& run) {
-  std::uint16_t* chunk = row + i / kChunk * kChunk;
-#pragma unroll
-  for (int e = 0; e < kRunLength; e += 4) {
-    std::uint16_t* to = chunk + bank_place(static_cast<int>(i % kChunk) + e);
-    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(run[e], run[e + 2]);
-    *reinterpret_cast<__nv_bfloat162*>(to + 8) = __floats2bfloat162_rn(run[e + 1], run[e + 3]);
-  }
-}
-static_assert(bank_place(2) == bank_place(0) + 1 && bank_place(1) == bank_place(0) + 8);
-
 // Elements i .. i+7 of row r, of which a warp has a whole chunk, to the bank.
 __device__ __forceinline__ void put_in_bank(const BankOut& bank, std::int64_t r, std::int64_t i, std::int64_t d,
                                             const Run& run) {
   if (bank.bf16 != nullptr) {
-    put_prefill_run(bank.bf16 + r * bank.bf16_stride, i, run);
+    const float first[4] = {run[0], run[1], run[2], run[3]};
+    const float second[4] = {run[4], run[5], run[6], run[7]};
+    put_bank_4(bank.bf16 + r * bank.bf16_stride, i, first);
+    put_bank_4(bank.bf16 + r * bank.bf16_stride, i + 4, second);
     return;
   }
   const QuantizedLane q = quantize_lane(run);

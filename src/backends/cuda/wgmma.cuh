@@ -141,12 +141,14 @@ __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
 __device__ __forceinline__ void barrier_arrive_with_copies(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// A warp that waits sleeps up to so many nanoseconds at a time: one that asked again and again would take issue slots.
 __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+  constexpr unsigned kNanoseconds = 2000;
   unsigned ended = 0;
   while (ended == 0) {
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(ended)
-                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "r"(shared_address(barrier)), "r"(parity), "r"(kNanoseconds)
                  : "memory");
   }
 }
