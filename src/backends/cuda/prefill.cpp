@@ -48,7 +48,7 @@ int prefill_multiprocessors(const Target& target) {
 }
 
 bool takes_prefill(const ProductViews& product, Phase phase, int room) {
-  const auto fits = [](const View& w) { return prefill_fits(w.type) && units_fit(w); };
+  const auto fits = [](const View& w) { return prefill_fits(w.type) && (units_fit(w) || blocks_fit(w)); };
   return phase == Phase::prefill && room > 0 && fits(product.w) &&
          (product.up.data == nullptr || (fits(product.up) && product.up.type == product.w.type)) &&
          even_stride(product.out).has_value();
