@@ -199,6 +199,7 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
         command
             .add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512; on a GPU 2048)")
             ->check(CLI::PositiveNumber),
+        command.add_flag("--exact-prompts", options.exact_prompts, "-m: compute prefills as generated tokens are"),
         add_kv_option(command, options.kv_type, "f16")}) {
     option->needs(model);
   }

@@ -21,7 +21,9 @@ struct LogitsOptions {
   std::string output;
   std::string profile;
   ModelOptions device;
-  SessionOptions session{.kv_type = KvType::f32};  // as exact as can be: this command is for comparisons
+  // This command is for comparisons: a cache as exact as can be, and the arithmetic that all devices share.
+  SessionOptions session{.kv_type = KvType::f32};
+  bool as_prompt = false;
 };
 
 int logits(const LogitsOptions& options) {
@@ -36,8 +38,10 @@ int logits(const LogitsOptions& options) {
   NpyWriter out(options.output, static_cast<std::int64_t>(tokens.size()), model.facts().n_vocab);
   StepHooks hooks{.logits = [&](const LogitRow& row) { out.write(row.logits); }};
   if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
-  const StepInput input{
-      .sequence = session.create(), .tokens = tokens, .logits = LogitRows::all, .kind = TokenKind::prompt};
+  const StepInput input{.sequence = session.create(),
+                        .tokens = tokens,
+                        .logits = LogitRows::all,
+                        .kind = options.as_prompt ? TokenKind::prompt : TokenKind::generated};
   session.step({&input, 1}, hooks);
   out.finish();
   return 0;
@@ -49,6 +53,10 @@ void add_logits(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("logits", "write the logits of every position of a list of tokens");
   command->footer(
       "The file is a NumPy array of f32 [tokens, vocabulary]. It takes its name when it is whole.\n\n"
+      "Tokens are computed as generated ones are, with a cache of f32: what all devices have in common. --as-prompt "
+      "computes\n"
+      "them as `run` does a prompt's, which on a Hopper GPU is an arithmetic of its own; add --kv f16 for run's "
+      "cache.\n\n"
       "Example:\n"
       "  conclave logits -m model.gguf --tokens 1,2,3 -o out.npy\n"
       "  python3 -c \"import numpy; print(numpy.load('out.npy').argmax(axis=1))\"");
@@ -70,6 +78,7 @@ void add_logits(CLI::App& app, Command& chosen) {
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   add_kv_option(*command, options->session.kv_type, "f32");
+  command->add_flag("--as-prompt", options->as_prompt, "compute the tokens as a prompt's");
   command->add_option("--profile", options->profile, "append one JSON event per op run to this file")
       ->type_name("FILE");
   command->callback([options, &chosen] { chosen = [options] { return logits(*options); }; });

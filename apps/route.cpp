@@ -106,19 +106,20 @@ RoutingTrace trace_of(const RouteOptions& options, const Model& model, const std
       .n_layers = facts.n_layers,
       .n_experts = facts.n_experts,
       .top_k = facts.top_k};
-  const auto extend = [&](std::span<const std::int32_t> ids, LogitRows logits, TokenKind kind) {
-    const StepInput input{.sequence = sequence, .tokens = ids, .logits = logits, .kind = kind};
+  // As generated tokens are computed, which is what all devices have in common.
+  const auto extend = [&](std::span<const std::int32_t> ids, LogitRows logits) {
+    const StepInput input{.sequence = sequence, .tokens = ids, .logits = logits, .kind = TokenKind::generated};
     session.step({&input, 1}, hooks);
     for (const std::int32_t id : ids) {
       const bool known = tokenizer && id < tokenizer->size();
       trace.tokens.push_back({.id = id, .text = known ? std::string(tokenizer->piece(id)) : std::string{}});
     }
   };
-  extend(prompt, options.n_generated > 0 ? LogitRows::last : LogitRows::none, TokenKind::prompt);
+  extend(prompt, options.n_generated > 0 ? LogitRows::last : LogitRows::none);
   for (std::int64_t i = 0; i < options.n_generated; ++i) {
     if (tokenizer && next < tokenizer->size() && tokenizer->is_end(next)) break;
     const std::int32_t id = next;
-    extend({&id, 1}, i + 1 < options.n_generated ? LogitRows::last : LogitRows::none, TokenKind::generated);
+    extend({&id, 1}, i + 1 < options.n_generated ? LogitRows::last : LogitRows::none);
   }
   recorder.finish(trace);
   validate(trace);

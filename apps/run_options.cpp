@@ -86,6 +86,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->type_name("N");
   add_device_options(command, options.device);
   add_kv_option(command, options.session.kv_type, "f16");
+  command.add_flag("--exact-prompts", options.session.exact_prompts,
+                   "compute the prompt as generated tokens are: slower on a Hopper GPU, and the same as on a CPU");
   command
       .add_option("--chunk", options.session.chunk,
                   "tokens of a prompt that go through the model at once (512; on a GPU 2048)")

@@ -139,7 +139,8 @@ class ModelBench {
   std::string check() const {
     std::int64_t batch = 1;
     for (const Workload& work : works_) batch = std::max(batch, work.batch);
-    return check_same_bits(model_, batch, {.chunk = options_.chunk, .kv_type = options_.kv_type});
+    return check_same_bits(
+        model_, batch, {.chunk = options_.chunk, .kv_type = options_.kv_type, .exact_prompts = options_.exact_prompts});
   }
 
   [[noreturn]] void refuse(const std::string& wrong) const {
@@ -152,7 +153,8 @@ class ModelBench {
             .max_sequences = work.batch,
             .chunk = options_.chunk,
             .kv_type = options_.kv_type,
-            .trace_routing = trace};
+            .trace_routing = trace,
+            .exact_prompts = options_.exact_prompts};
   }
 
   // Once with the routing: what the work must read, and the logits of its last step.

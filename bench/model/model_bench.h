@@ -20,6 +20,7 @@ struct ModelBenchOptions {
   std::int64_t context = 0;  // tokens of a sequence; 0: what the work needs
   std::int64_t chunk = 0;    // as SessionOptions has it
   KvType kv_type = KvType::f16;
+  bool exact_prompts = false;
   bool json = false;
 };
 

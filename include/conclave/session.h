@@ -30,6 +30,7 @@ struct SessionOptions {
   KvType kv_type = KvType::f16;
   std::int64_t logit_rows = 0;  // tokens whose logits are computed at once; 0: as many as 48 MiB hold
   bool trace_routing = false;   // keep every layer's routing: needed for StepHooks::routing
+  bool exact_prompts = false;   // compute prompts as generated tokens are, which all devices have in common
 };
 
 using SequenceId = std::int32_t;

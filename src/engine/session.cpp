@@ -24,7 +24,8 @@ struct WantedRow {
   bool logits;
 };
 
-Phase phase_of(const StepInput& input) {
+Phase phase_of(const StepInput& input, bool exact_prompts) {
+  if (exact_prompts) return Phase::decode;
   if (input.kind == TokenKind::by_count) return input.tokens.size() > 1 ? Phase::prefill : Phase::decode;
   return input.kind == TokenKind::prompt ? Phase::prefill : Phase::decode;
 }
@@ -49,7 +50,8 @@ struct Session::Impl {
         inputs(device, plan.inputs()),
         programs(device, {config, of.impl().weights, kv, workspace, inputs},
                  {.n_tokens = plan.workspace.max_tokens, .n_out = plan.workspace.max_out}),
-        named(static_cast<std::size_t>(plan.kv.pages.n_seqs)) {
+        named(static_cast<std::size_t>(plan.kv.pages.n_seqs)),
+        exact_prompts(options.exact_prompts) {
     pieces.reserve(static_cast<std::size_t>(chunk()));
     wanted.reserve(static_cast<std::size_t>(chunk()));
     out_rows.reserve(static_cast<std::size_t>(chunk()));
@@ -84,6 +86,7 @@ struct Session::Impl {
   std::vector<WantedRow> wanted;
   std::vector<std::int32_t> out_rows;
   std::vector<bool> named;  // [n_seqs]: whether the step has an input for it
+  bool exact_prompts;
   std::vector<std::int32_t> experts;
   std::vector<float> weights;
   std::vector<float> logits;  // where the host cannot see the device's
@@ -126,8 +129,9 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
   pieces.clear();
   wanted.clear();
   auto room = static_cast<std::size_t>(chunk());
-  phase = phase_of(requests[cursor.input]);
-  while (room > 0 && cursor.input < requests.size() && phase_of(requests[cursor.input]) == phase) {
+  const auto phase_at = [&](std::size_t input) { return phase_of(requests[input], exact_prompts); };
+  phase = phase_at(cursor.input);
+  while (room > 0 && cursor.input < requests.size() && phase_at(cursor.input) == phase) {
     const StepInput& request = requests[cursor.input];
     cursor.count = std::min(room, request.tokens.size() - cursor.first);
     pieces.push_back(cursor);

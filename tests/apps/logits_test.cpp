@@ -44,8 +44,10 @@ TEST_F(LogitsCommandTest, WritesANumPyArrayOfWhatTheSessionGives) {
     EXPECT_EQ(std::memcmp(&file[128 + i * 20 * sizeof(float)], rows[i].data(), 20 * sizeof(float)), 0) << i;
   }
 
-  on_model("--tokens 1,2,3,19 -t 1 --chunk 2 --ctx 100");
-  EXPECT_EQ(read_all(path("out.npy")), file);
+  for (const char* other : {"-t 1 --chunk 2 --ctx 100", "-t 1 --as-prompt", "--as-prompt --chunk 3"}) {
+    EXPECT_EQ(on_model(std::string("--tokens 1,2,3,19 ") + other).exit_code, 0) << other;
+    EXPECT_EQ(read_all(path("out.npy")), file) << other;  // a CPU has one arithmetic
+  }
 }
 
 TEST_F(LogitsCommandTest, OptionsReachTheDevice) {

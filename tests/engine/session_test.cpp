@@ -64,6 +64,7 @@ TEST_P(SameBitsTest, InChunksOneByOneAndThroughANarrowHead) {
   EXPECT_EQ(whole(tokens_, {.context = 150, .chunk = 7}), want);
   EXPECT_EQ(whole(tokens_, {.context = 1000, .chunk = 64}), want);
   EXPECT_EQ(whole(tokens_, {.context = 300, .logit_rows = 4}), want);
+  EXPECT_EQ(whole(tokens_, {.context = 300, .exact_prompts = true}), want);
   Session session(file_.open(), {.context = 300});
   const SequenceId sequence = session.create();
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
