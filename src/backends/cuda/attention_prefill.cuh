@@ -50,7 +50,7 @@ struct PrefillShared {
   std::byte keys[kStages][kUnitBytes];
   std::byte values[kStages][kUnitBytes];
   float4 totals[kPrefillGroups][d / 8 * kPrefillGroup];  // accumulators of the ranges so far, by thread
-  unsigned ends[kPrefillRows];                           // what each row sees
+  unsigned ends[kPromptRows];                            // what each row sees
   uint4 there[kStages];                                  // positions of the unit, a bit each
   uint4 changed[kStages];           // whether values that are no numbers have been replaced; a word from each warp
   std::uint64_t has_keys[kStages];  // copied

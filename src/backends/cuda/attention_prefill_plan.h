@@ -41,7 +41,7 @@ inline constexpr int kPrefillRangeUnits = 16;
 inline constexpr int kPrefillGroup = 128;  // threads that multiply, or copy, together
 inline constexpr int kPrefillGroups = 2;   // that multiply
 inline constexpr int kPrefillGroupRows = 64;
-inline constexpr int kPrefillRows = kPrefillGroups * kPrefillGroupRows;
+inline constexpr int kPromptRows = kPrefillGroups * kPrefillGroupRows;
 inline constexpr int kPrefillThreads = (kPrefillGroups + 1) * kPrefillGroup;
 
 // The same for every batch of a model.
@@ -57,7 +57,7 @@ constexpr int prefill_stages(int d) {
 // barriers; two numbers. The first begins at a multiple of 1024.
 constexpr std::int64_t prefill_attention_shared(int d) {
   const std::int64_t stages = prefill_stages(d);
-  return 1024 + kPrefillRows * 2 * d + stages * 2 * (kPrefillUnit * 2 * d) + kPrefillRows * (4 * d + 4) +
+  return 1024 + kPromptRows * 2 * d + stages * 2 * (kPrefillUnit * 2 * d) + kPromptRows * (4 * d + 4) +
          stages * (2 * 16 + 4 * 8) + 16;
 }
 static_assert(prefill_attention_shared(128) <= 227 * 1024 && prefill_attention_shared(64) <= 227 * 1024);
@@ -79,7 +79,7 @@ constexpr PrefillPlan prefill_plan(const AttentionSizes& sizes, int multiprocess
   PrefillPlan plan;
   plan.d = static_cast<int>(sizes.d_v);
   if (sizes.n_tokens == 0 || sizes.n_heads == 0) return plan;
-  plan.cut = attention_cut(sizes, kPrefillRows, true);
+  plan.cut = attention_cut(sizes, kPromptRows, true);
   plan.cut.slices = 1;
   const std::int64_t ranges = ceil_div(sizes.context, kPrefillRangeUnits * kPrefillUnit);
   const std::int64_t kept_bytes = sizes.n_tokens * sizes.n_heads * ranges * (sizes.d_v + 2) * 4;
