@@ -53,10 +53,9 @@ void add_logits(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("logits", "write the logits of every position of a list of tokens");
   command->footer(
       "The file is a NumPy array of f32 [tokens, vocabulary]. It takes its name when it is whole.\n\n"
-      "Tokens are computed as generated ones are, with a cache of f32: what all devices have in common. --as-prompt "
-      "computes\n"
-      "them as `run` does a prompt's, which on a Hopper GPU is an arithmetic of its own; add --kv f16 for run's "
-      "cache.\n\n"
+      "Tokens are computed as generated ones are, with a cache of f32: what all devices have in common.\n"
+      "--as-prompt computes them as `run` does a prompt's, which on a Hopper GPU is an arithmetic of its own;\n"
+      "add --kv f16 for run's cache.\n\n"
       "Example:\n"
       "  conclave logits -m model.gguf --tokens 1,2,3 -o out.npy\n"
       "  python3 -c \"import numpy; print(numpy.load('out.npy').argmax(axis=1))\"");

@@ -121,9 +121,8 @@ std::int64_t Session::Impl::check(std::span<const StepInput> requests, const Ste
   return total;
 }
 
-// Takes tokens from where the cursor stands until the chunk is full, the phase another, or there are none left; gives
-// their number.
-// `every_row`: all of them go through the last layer, whether or not their logits are wanted.
+// Takes tokens from where the cursor stands until the chunk is full, the phase is another, or there are none left; gives
+// their number. `every_row`: all of them go through the last layer, whether or not their logits are wanted.
 std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool every_row, Piece& cursor) {
   inputs.clear();
   pieces.clear();
