@@ -9,10 +9,6 @@
 namespace conclave::cuda {
 namespace {
 
-ProductViews views_of(const Matmul& op) {
-  return {.w = view_of(op.w), .bias = view_of(op.bias), .out = view_of(op.out)};
-}
-
 class DenseOp final : public CudaOp {
  public:
   DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
@@ -39,6 +35,10 @@ class DenseOp final : public CudaOp {
 };
 
 }  // namespace
+
+ProductViews views_of(const Matmul& op) {
+  return {.w = view_of(op.w), .bias = view_of(op.bias), .out = view_of(op.out)};
+}
 
 DenseRoom dense_room(const Target& target) {
   return {.shared_bytes = target.shared_bytes, .multiprocessors = target.multiprocessors};

@@ -21,6 +21,8 @@ struct ProductViews {
   std::int64_t bank_stride = 0;
 };
 
+ProductViews views_of(const Matmul& op);
+
 // Whether the kernel can take it.
 bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room);
 bool takes_dense(const Matmul& op, const Target& target);

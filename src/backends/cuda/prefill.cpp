@@ -9,10 +9,6 @@
 namespace conclave::cuda {
 namespace {
 
-ProductViews prefill_views(const Matmul& op) {
-  return {.w = view_of(op.w), .bias = view_of(op.bias), .out = view_of(op.out)};
-}
-
 class PrefillOp final : public CudaOp {
  public:
   PrefillOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
@@ -21,7 +17,7 @@ class PrefillOp final : public CudaOp {
         bank_(ops[0]->x, BankForm::bf16, scratch_, made) {
     table_.live = ints_of(ops[0]->live);
     table_.n_slots = table_.n_from = table_.n_rows = static_cast<std::int32_t>(ops[0]->x.dim(0));
-    for (const Matmul* op : ops) products_.push_back(prefill_views(*op));
+    for (const Matmul* op : ops) products_.push_back(views_of(*op));
   }
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -54,7 +50,7 @@ bool takes_prefill(const ProductViews& product, Phase phase, int room) {
          even_stride(product.out).has_value();
 }
 bool takes_prefill(const Matmul& op, const Target& target) {
-  return takes_prefill(prefill_views(op), op.phase, prefill_multiprocessors(target));
+  return takes_prefill(views_of(op), op.phase, prefill_multiprocessors(target));
 }
 bool takes_prefill(const MoeGateUp& op, const Target& target) {
   return takes_prefill({.w = view_of(op.gate), .up = view_of(op.up), .out = view_of(op.out)}, op.phase,
