@@ -88,23 +88,42 @@ class CudaAttention final : public CudaOp {
   std::string what_;
 };
 
+// Where blocks that share a row's ranges leave them for the one that is done last.
+class RangeSpace {
+ public:
+  RangeSpace() = default;
+  RangeSpace(const Attention& op, const Target& target, const MmaScratch& scratch, std::int64_t n_ranges)
+      : scratch_(scratch) {
+    kept_.n_ranges = n_ranges;
+    if (scratch_.total == 0) return;
+    tickets_ = tickets_for(op, target);
+    kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
+  }
+  std::int64_t bytes() const { return scratch_.total * 4; }
+  KeptRanges at(std::byte* scratch) const {
+    KeptRanges kept = kept_;
+    kept.acc = reinterpret_cast<float*>(scratch);
+    kept.sums = kept.acc + scratch_.sums;
+    return kept;
+  }
+
+ private:
+  MmaScratch scratch_;
+  KeptRanges kept_;
+  std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
+};
+
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
   CudaMmaAttention(const Attention& op, const Target& target, int width) : args_(args_of(op)), what_(what_of(op)) {
     const AttentionSizes sizes = sizes_of(op, args_);
     plan_ = mma_plan(sizes, width, target.multiprocessors);
-    scratch_ = mma_scratch(sizes, plan_);
-    kept_.n_ranges = plan_.n_ranges;
-    if (scratch_.total == 0) return;
-    tickets_ = tickets_for(op, target);
-    kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
+    space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
-  std::int64_t scratch_bytes() const override { return scratch_.total * 4; }
+  std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
-    KeptRanges kept = kept_;
-    kept.acc = reinterpret_cast<float*>(run.scratch);
-    kept.sums = kept.acc + scratch_.sums;
+    const KeptRanges kept = space_.at(run.scratch);
     if (plan_.use_few) check(launch_attention_few(args_, plan_, kept, run.stream), what_);
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
@@ -112,9 +131,7 @@ class CudaMmaAttention final : public CudaOp {
  private:
   AttentionArgs args_;
   MmaPlan plan_;
-  MmaScratch scratch_;
-  KeptRanges kept_;
-  std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
+  RangeSpace space_;
   std::string what_;
 };
 
@@ -125,26 +142,17 @@ class CudaPrefillAttention final : public CudaOp {
     const AttentionSizes sizes = sizes_of(op, args_);
     plan_ = prefill_plan(sizes, target.multiprocessors);
     plan_.scale = prefill_scale(op.scale);
-    scratch_ = prefill_scratch(sizes, plan_);
-    kept_.n_ranges = plan_.n_ranges;
-    if (scratch_.total == 0) return;
-    tickets_ = tickets_for(op, target);
-    kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
+    space_ = {op, target, prefill_scratch(sizes, plan_), plan_.n_ranges};
   }
-  std::int64_t scratch_bytes() const override { return scratch_.total * 4; }
+  std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
-    KeptRanges kept = kept_;
-    kept.acc = reinterpret_cast<float*>(run.scratch);
-    kept.sums = kept.acc + scratch_.sums;
-    check(launch_attention_prefill(args_, plan_, kept, run.stream), what_);
+    check(launch_attention_prefill(args_, plan_, space_.at(run.scratch), run.stream), what_);
   }
 
  private:
   AttentionArgs args_;
   PrefillPlan plan_;
-  MmaScratch scratch_;
-  KeptRanges kept_;
-  std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
+  RangeSpace space_;
   std::string what_;
 };
 

@@ -4,17 +4,10 @@
 #include "backends/cuda/attention_prefill_ranges.cuh"
 #include "backends/cuda/launch.cuh"
 
-// The instructions are of sm_90a alone.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define CONCLAVE_PREFILL 1
-#else
-#define CONCLAVE_PREFILL 0
-#endif
-
 namespace conclave::cuda {
 namespace {
 
-#if CONCLAVE_PREFILL
+#if CONCLAVE_HOPPER
 
 // The kernel starts with 168 for every thread.
 constexpr int copying_registers_for(int d) {
@@ -309,11 +302,11 @@ __device__ __forceinline__ void pass_units(const PrefillRun& run, PrefillShared<
 
 // Where it has no body, launch bounds tell (attention_prefill_built).
 template <int d>
-__global__ void __launch_bounds__(CONCLAVE_PREFILL ? kPrefillThreads : kWarp, 1)
+__global__ void __launch_bounds__(CONCLAVE_HOPPER ? kPrefillThreads : kWarp, 1)
     prefill_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                    const __grid_constant__ KeptRanges kept, PrefillScale scale) {
   begin();
-#if !CONCLAVE_PREFILL
+#if !CONCLAVE_HOPPER
   static_cast<void>(scale);
 #else
   extern __shared__ std::byte prefill_memory[];

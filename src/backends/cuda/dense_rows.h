@@ -23,6 +23,14 @@ struct ProductViews {
 
 ProductViews views_of(const Matmul& op);
 
+// Bytes from expert to expert, 0 where there is one matrix, and from column to column; of no weights, 0.
+inline std::int64_t per_expert(const View& w) {
+  return w.rank == 3 ? w.strides[0] : 0;
+}
+inline std::int64_t per_column(const View& w) {
+  return w.rank == 0 ? 0 : w.strides[w.rank - 2];
+}
+
 // Whether the kernel can take it.
 bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room);
 bool takes_dense(const Matmul& op, const Target& target);

@@ -251,8 +251,7 @@ std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   for (const Op& op : ops) {
     const Normed rows = normed(op);
     if (rows.out == nullptr || !can_be_banked(*rows.out, BankForm::bf16)) continue;
-    bytes =
-        std::max(bytes, ceil_div(rows.out->dim(0), kBankRows) * kBankRows * prefill_bank_stride(rows.out->dim(1)) * 2);
+    bytes = std::max(bytes, prefill_bank_bytes(ceil_div(rows.out->dim(0), kBankRows) * kBankRows, rows.out->dim(1)));
   }
   return bytes;
 }

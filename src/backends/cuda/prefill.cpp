@@ -61,8 +61,6 @@ bool takes_prefill(const MoeDown& op, const Target& target) {
 }
 
 PrefillArgs prefill_args(const ProductViews& product, const RowBank& bank, const RowTable& table) {
-  const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
-  const auto per_column = [](const View& w) { return w.rank == 0 ? 0 : w.strides[w.rank - 2]; };
   return {.table = table,
           .w = product.w.data,
           .up = product.up.data,

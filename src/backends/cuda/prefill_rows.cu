@@ -9,17 +9,10 @@
 #include "backends/cuda/prefill_tiles.cuh"
 #include "backends/cuda/wgmma_bf16.cuh"
 
-// The instructions are of sm_90a alone.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define CONCLAVE_PREFILL 1
-#else
-#define CONCLAVE_PREFILL 0
-#endif
-
 namespace conclave::cuda {
 namespace {
 
-#if CONCLAVE_PREFILL
+#if CONCLAVE_HOPPER
 
 // One of the warps that copy weights, 32 columns at a time.
 template <DType type, int kRows>
@@ -205,10 +198,10 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 
 // Where it has no body, launch bounds tell (prefill_rows_built).
 template <DType type, int kRows>
-__global__ void __launch_bounds__(CONCLAVE_PREFILL ? prefill_threads(kRows) : kWarp, 1)
+__global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
     prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut) {
   begin();
-#if CONCLAVE_PREFILL
+#if CONCLAVE_HOPPER
   extern __shared__ std::byte prefill_memory[];
   const PrefillMemory<type, kRows> memory{prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U};
   constexpr int kWarps = prefill_warps(kRows);

@@ -93,8 +93,6 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     check(launch_dense_rows(dense_args({&v, 1}, bank, table.live, room.dense), at.stream), op);
     return;
   }
-  const auto per_expert = [](const View& w) { return w.rank == 3 ? w.strides[0] : 0; };
-  const auto per_column = [](const View& w) { return w.rank == 0 ? 0 : w.strides[w.rank - 2]; };
   UnitArgs args{.table = table,
                 .w = v.w.data,
                 .up = v.up.data,

@@ -16,6 +16,13 @@
 
 #include "backends/cuda/mma.cuh"
 
+// Whether this is compiled for sm_90a, which alone has these instructions.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CONCLAVE_HOPPER 1
+#else
+#define CONCLAVE_HOPPER 0
+#endif
+
 namespace conclave::cuda {
 
 // Rows as the instruction finds them: the first 32 bytes of the runs from `shared` on.

@@ -5,17 +5,10 @@
 #include "backends/cuda/wide_sums.cuh"
 #include "backends/cuda/wide_tiles.cuh"
 
-// The instructions are of sm_90a alone.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define CONCLAVE_WIDE 1
-#else
-#define CONCLAVE_WIDE 0
-#endif
-
 namespace conclave::cuda {
 namespace {
 
-#if CONCLAVE_WIDE
+#if CONCLAVE_HOPPER
 
 // The kernel starts with 168 for every thread, or with 80 where two blocks share a multiprocessor.
 constexpr int copying_registers(DType type, int rows) {
@@ -167,10 +160,10 @@ __device__ __forceinline__ void multiply_tiles(const UnitArgs& args, std::byte* 
 
 // Where it has no body, launch bounds tell (wide_rows_built).
 template <DType type, int kRows>
-__global__ void __launch_bounds__(CONCLAVE_WIDE ? kWideThreads : kWarp, wide_blocks_each(kRows))
+__global__ void __launch_bounds__(CONCLAVE_HOPPER ? kWideThreads : kWarp, wide_blocks_each(kRows))
     wide_rows(const __grid_constant__ UnitArgs args, int tile_rows) {
   begin();
-#if !CONCLAVE_WIDE
+#if !CONCLAVE_HOPPER
   static_cast<void>(tile_rows);
 #else
   extern __shared__ std::byte wide_memory[];

@@ -73,6 +73,20 @@ struct AmxUnpack {
     out[3] = _mm512_unpackhi_epi64(c, d);
   }
 
+  // Two groups of a format, which has them as pair<p>.
+  template <class Format>
+  CONCLAVE_INLINE void pair_at(Columns columns, int step, AmxWeights& w) {
+    switch (step) {
+      case 0:
+        return Format::template pair<0>(columns, w);
+      case 1:
+        return Format::template pair<1>(columns, w);
+      case 2:
+        return Format::template pair<2>(columns, w);
+      default:
+        return Format::template pair<3>(columns, w);
+    }
+  }
   // q4_k and q5_k: d, dmin and the 12 bytes of k_scales.h.
   CONCLAVE_INLINE void k_header(Columns columns, AmxWeights& w, AmxFactors& f) {
     I head[4];
@@ -127,17 +141,8 @@ struct AmxQ4K : AmxUnpack {
     }
   }
   static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
-    switch (step) {
-      case 0:
-        k_header(columns, w, f);
-        return pair<0>(columns, w);
-      case 1:
-        return pair<1>(columns, w);
-      case 2:
-        return pair<2>(columns, w);
-      default:
-        return pair<3>(columns, w);
-    }
+    if (step == 0) k_header(columns, w, f);
+    pair_at<AmxQ4K>(columns, step, w);
   }
 };
 
@@ -166,18 +171,11 @@ struct AmxQ5K : AmxUnpack {
     }
   }
   static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
-    switch (step) {
-      case 0:
-        k_header(columns, w, f);
-        load_words8(columns, 16, w.high);
-        return pair<0>(columns, w);
-      case 1:
-        return pair<1>(columns, w);
-      case 2:
-        return pair<2>(columns, w);
-      default:
-        return pair<3>(columns, w);
+    if (step == 0) {
+      k_header(columns, w, f);
+      load_words8(columns, 16, w.high);
     }
+    pair_at<AmxQ5K>(columns, step, w);
   }
 };
 
