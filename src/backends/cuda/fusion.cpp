@@ -10,6 +10,7 @@
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/one_row.h"
@@ -26,14 +27,6 @@ using Found = std::optional<FusedOps>;
 template <class T>
 const T* at(Ops ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
-}
-
-// Whether they share memory. Ops that run at once must not write what another of them reads or writes.
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
-}
-bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
-  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
 }
 
 // Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
@@ -245,6 +238,13 @@ BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
 
 }  // namespace
 
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
+}
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
+  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
+}
+
 std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   std::int64_t bytes = kBankBytes;
   if (prefill_multiprocessors(target) == 0) return bytes;
@@ -261,6 +261,13 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
   std::size_t fed = ops.size();  // experts whose rows are in the bank
   BankOut fed_rows;
   for (std::size_t i = 0; i < ops.size();) {
+    if (std::vector<FusedOps> lone = fuse_lone(ops, i, target); !lone.empty()) {
+      for (FusedOps& one : lone) {
+        i += one.count;
+        fused.push_back(std::move(one));
+      }
+      continue;
+    }
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
     const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};

@@ -7,6 +7,7 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/gate_up.h"
+#include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/prefill.h"
 
@@ -45,6 +46,11 @@ class FfnSequence final : public CudaOp {
  public:
   FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made) {
     MoeFfnSequence sequence = sequence_of(op);
+    if (const auto lone = bank.given() ? std::nullopt : lone_ffn_of(op, target)) {
+      if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
+      add(make_lone_ffn(op, *lone, true));
+      return;
+    }
     const bool pairs = goes_by_pairs(op, target);
     const BankOut hidden = hidden_rows(sequence, target);
     if (hidden.given()) store_as_bf16(sequence);

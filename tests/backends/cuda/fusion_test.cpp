@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "backends/cuda/cuda_buffer.h"
@@ -49,11 +51,19 @@ struct Block {
     return put(type, dims, std::vector<std::byte>(static_cast<std::size_t>(dense_bytes(type, dims))));
   }
   Tensor weights(DType type, std::int64_t n) { return weights(type, {n, kModel}); }
+  // Rows repeat: to encode takes long.
   Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
-    std::vector<float> v(static_cast<std::size_t>(dense_bytes(DType::f32, dims) / 4));
+    constexpr std::int64_t kDifferent = 61;
+    std::vector<float> v(static_cast<std::size_t>(kDifferent * dims.back()));
     for (float& x : v) x = static_cast<float>(rng.normal());
+    std::vector<std::byte> rows(
+        static_cast<std::size_t>(dense_bytes(type, std::vector<std::int64_t>{kDifferent, dims.back()})));
+    encode(type, v, rows);
     std::vector<std::byte> encoded(static_cast<std::size_t>(dense_bytes(type, dims)));
-    encode(type, v, encoded);
+    for (std::size_t at = 0; at < encoded.size(); at += rows.size()) {
+      std::copy_n(rows.begin(), std::min(rows.size(), encoded.size() - at),
+                  encoded.begin() + static_cast<std::ptrdiff_t>(at));
+    }
     const Tensor stored = put(type, dims, encoded);
     device.upload(*buffers.back(), 0, encoded);
     return device.prepare(std::span(&stored, 1))[0];
@@ -144,6 +154,53 @@ struct Block {
     return p;
   }
 
+  // One token: a norm and three products; a product that is added to the residual; a norm and a router; experts, and
+  // products of what they leave, with a norm of their own.
+  Program record_token(std::int32_t live, DType type, DType other, std::int64_t width, float size) {
+    constexpr std::int64_t kExperts = 40;
+    constexpr std::int64_t kTopK = 8;
+    constexpr std::int64_t kOut = 4096;
+    Program p;
+    const Tensor residual = values({1, kModel});
+    const Tensor alive = ints({1}, {live});
+    const auto norm = [&](const Tensor& x) {
+      const Tensor normed = blank(DType::f32, {1, kModel});
+      p.rms_norm({.x = x, .weight = values({kModel}), .live = alive, .eps = 1e-6F, .out = normed});
+      return normed;
+    };
+    const auto products = [&](const Tensor& x) {
+      p.matmul({.x = x, .w = weights(type, 500), .live = alive, .out = blank(DType::f32, {1, 500})});
+      p.matmul(
+          {.x = x, .w = weights(other, 37), .bias = values({37}), .live = alive, .out = blank(DType::f32, {1, 37})});
+      p.matmul({.x = x, .w = weights(type, 3000), .live = alive, .out = blank(DType::f32, {1, 3000})});
+    };
+    products(norm(residual));
+    Tensor heads = values({1, kOut});
+    auto* first = reinterpret_cast<float*>(contents.back().data());
+    first[7] *= size;
+    const Tensor back = blank(DType::f32, {1, kModel});
+    p.matmul({.x = heads, .w = weights(other, {kModel, kOut}), .live = alive, .out = back});
+    p.add({.a = residual, .b = back, .live = alive, .out = residual});
+    const Tensor normed = norm(residual);
+    const Tensor logits = blank(DType::f32, {1, kExperts});
+    p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
+    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = {.top_k = kTopK, .renormalize = true}};
+    layer.gate = weights(type, {kExperts, width, kModel});
+    layer.up = weights(type, {kExperts, width, kModel});
+    layer.down = weights(other, {kExperts, kModel, width});
+    layer.routing = {.experts = blank(DType::i32, {1, kTopK}), .weights = blank(DType::f32, {1, kTopK})};
+    layer.groups = {.offsets = blank(DType::i32, {kExperts + 1}),
+                    .row_pair = blank(DType::i32, {kTopK}),
+                    .pair_row = blank(DType::i32, {1, kTopK})};
+    layer.hidden = blank(DType::f32, {kTopK, width});
+    layer.expert_out = blank(DType::f32, {kTopK, kModel});
+    layer.residual = residual;
+    layer.next = {.weight = values({kModel}), .eps = 1e-6F, .out = blank(DType::f32, {1, kModel})};
+    p.moe_ffn(layer);
+    products(layer.next.out);
+    return p;
+  }
+
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -217,6 +274,31 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
     const Program program = block.record(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
   }
+}
+
+// Against the same ops one by one, whose kernels are others.
+TEST(CudaFusion, OneTokenGoesThroughALayerInFiveLaunches) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    DType type;
+    DType other;
+    std::int64_t width;
+    float size;  // of one value: where it is infinite or tiny, rows have no int8 form
+  };
+  for (const Kind& kind : {Kind{DType::q4_k, DType::q6_k, 768, 1}, Kind{DType::q6_k, DType::q4_k, 256, 1},
+                           Kind{DType::q5_k, DType::q5_k, 512, 1}, Kind{DType::q4_k, DType::q4_k, 1024, 1e30F},
+                           Kind{DType::q4_k, DType::q6_k, 768, INFINITY}}) {
+    Block block{.device = device};
+    const Program program = block.record_token(1, kind.type, kind.other, kind.width, kind.size);
+    expect_the_same_together(device, block, program, 5, 1);
+  }
+  Block dead{.device = device};
+  const Program program = dead.record_token(0, DType::q4_k, DType::q6_k, 768, 1);
+  const auto executable = device.compile(program, {});
+  dead.reset();
+  executable->run();
+  EXPECT_TRUE(dead.state() == dead.contents);
 }
 
 }  // namespace
