@@ -42,7 +42,8 @@ AttentionSizes sizes_of(const Attention& op, const AttentionArgs& args) {
           .n_heads = op.q.dim(1),
           .n_kv_heads = op.kv.n_kv_heads(),
           .d_v = op.out.dim(2),
-          .context = args.context};
+          .context = args.context,
+          .decode = op.phase == Phase::decode};
 }
 
 std::string what_of(const Attention& op) {

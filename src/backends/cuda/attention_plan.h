@@ -38,7 +38,8 @@ inline constexpr int kAttentionManyRows = 64;
 inline constexpr int kAttentionFewThreads = 128;
 inline constexpr int kAttentionManyThreads = 256;
 inline constexpr int kMergeThreads = kSlice;
-inline constexpr std::int64_t kManyTokens = 16;  // from here on `many` is worth a launch
+inline constexpr std::int64_t kManyTokens = 16;  // from here on `many` is worth a launch,
+inline constexpr std::int64_t kManySteps = 129;  // and from here on where each may well be of another sequence
 inline constexpr std::int64_t kMaxPasses = 8;
 inline constexpr std::int64_t kPartialBytes = std::int64_t{256} << 20;
 inline constexpr std::int64_t kAttentionMaxBlocks = 1 << 20;
@@ -84,6 +85,7 @@ struct AttentionSizes {
   std::int64_t n_kv_heads = 1;
   std::int64_t d_v = 0;
   std::int64_t context = 0;
+  bool decode = false;
 };
 
 constexpr std::int64_t slices_of(std::int64_t d) {
