@@ -72,6 +72,9 @@ BankForm form_of(const View& w, const View& up, const View& x, const View& out, 
   return units && by_block ? BankForm::int8_by_block : BankForm::int8;
 }
 
+// Of so many slots, few_rows goes through long lists in passes: another kernel would most often find none.
+constexpr std::int64_t kPassedSlots = 512;
+
 // Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows
 // elsewhere. Of whole matrices, one row at a time or all of them together.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
@@ -127,7 +130,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     const bool many = rows.max_slots() >= kWideFrom;
     const bool all =
         (one_matrix && many) || (args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= room.wide);
-    const bool some = all || rows.max_slots() >= kWideSlots;
+    const bool some = all || (rows.max_slots() >= kWideSlots && args.table.n_slots > kPassedSlots);
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
     if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
     if (some) check(launch_wide_rows(args, room.wide, at.stream), op);
