@@ -12,6 +12,7 @@
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/prefill.h"
 #include "backends/cuda/rope.h"
@@ -166,6 +167,22 @@ Found head_rows(Ops ops, std::size_t first) {
   return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
+// Tokens routed, and what they chose sorted by expert.
+Found routed_groups(Ops ops, std::size_t first, const Target& target) {
+  const auto* route = at<MoeRoute>(ops, first);
+  const auto* group = at<MoeGroup>(ops, first + 1);
+  if (route == nullptr || group == nullptr) return std::nullopt;
+  for (const Tensor* written : {&group->out.offsets, &group->out.row_pair, &group->out.pair_row}) {
+    if (overlap_any(*written, {&route->logits, &route->bias, &route->expert_scale, &route->live, &route->out.experts,
+                               &route->out.weights, &route->out.no_finite})) {
+      return std::nullopt;
+    }
+  }
+  auto both = make_route_group(*route, *group, target);
+  if (both == nullptr) return std::nullopt;
+  return FusedOps{first, 2, std::move(both)};
+}
+
 // A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.
 Found norm(Ops ops, std::size_t first, const BankOut& bank) {
   const auto* add = at<Add>(ops, first);
@@ -278,6 +295,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
       }
     }
     Found found = head_rows(ops, i);
+    if (!found) found = routed_groups(ops, i, target);
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);
       found = norm(ops, i, bank);

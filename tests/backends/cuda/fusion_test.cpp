@@ -144,6 +144,23 @@ struct Block {
     return p;
   }
 
+  // Tokens that are routed, and their pairs by expert.
+  Program record_routes(std::int64_t n_tokens, std::int32_t live, std::int64_t n_experts, const RoutingRule& rule) {
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    const Routing routing{.experts = blank(DType::i32, {n_tokens, rule.top_k}),
+                          .weights = blank(DType::f32, {n_tokens, rule.top_k}),
+                          .no_finite = ints({1}, {5})};
+    p.moe_route({.logits = values({n_tokens, n_experts}), .live = alive, .rule = rule, .out = routing});
+    p.moe_group({.experts = routing.experts,
+                 .live = alive,
+                 .n_experts = n_experts,
+                 .out = {.offsets = blank(DType::i32, {n_experts + 1}),
+                         .row_pair = blank(DType::i32, {n_tokens * rule.top_k}),
+                         .pair_row = blank(DType::i32, {n_tokens, rule.top_k})}});
+    return p;
+  }
+
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -184,6 +201,27 @@ TEST(CudaFusion, ExpertsTakeTheRowsThatTheNormLeaves) {
     Block block{.device = device};
     const Program program = block.record_experts(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, RoutedTokensAreGroupedInTheSameLaunch) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  for (const std::string path : {"", "sm80"}) {
+    CudaDevice device({.path = path});
+    const bool clusters = device.target().capability >= 90;
+    for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129}) {
+      const RoutingRule rules[] = {{.top_k = 8, .renormalize = true},
+                                   {.top_k = 5, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}};
+      for (const RoutingRule& rule : rules) {
+        for (const std::int64_t n_experts : {20, 128, 1000}) {
+          Block block{.device = device};
+          const auto live = static_cast<std::int32_t>(n_tokens - n_tokens / 5);
+          const Program program = block.record_routes(n_tokens, live, n_experts, rule);
+          const std::size_t launches = n_tokens <= (clusters ? 128 : 16) ? 1 : 0;
+          expect_the_same_together(device, block, program, launches, n_tokens);
+        }
+      }
+    }
   }
 }
 
