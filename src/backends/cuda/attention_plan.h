@@ -26,6 +26,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kv_view_plan.h"
+#include "backends/cuda/row_plan.h"
 
 namespace conclave::cuda {
 
@@ -58,6 +59,7 @@ struct AttentionArgs {
   std::int32_t group = 1;    // heads that share a KV head
   bool vectors = false;      // K and V are 16-bit numbers in whole aligned 16-byte words, K no wider than a slice
   float scale = 1;
+  BankOut bank;  // attention_few: where it also leaves the rows of `out`, [n_tokens, n_heads * d_v], as int8
   // Results of units first_unit .. first_unit + n_kept - 1 of each row, and what earlier passes have come to.
   bool split = false;
   std::int64_t first_unit = 0;

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "backends/cuda/attention_bank.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/head_rows_plan.h"
@@ -237,6 +238,15 @@ bool can_be_banked(const Tensor& t, BankForm form) {
   return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
 }
 
+// Whether products are of the rows that attention writes, all heads of a token together.
+bool are_rows_of(const Attention& op, const Products& after) {
+  const Tensor& x = after.x();
+  const Tensor& out = op.out;
+  return x.buffer == out.buffer && x.byte_offset == out.byte_offset && x.dtype == out.dtype && x.rank == 2 &&
+         x.dim(0) == out.dim(0) && x.dim(1) == out.dim(1) * out.dim(2) && x.stride(0) == out.stride(0) &&
+         out.stride(1) == out.dim(2) * 4 && takes_vectors(view_of(x)) && after.of[0]->live == op.live;
+}
+
 // Where experts two ops on want the rows that are normed: in which form. Between them the router has its product.
 std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& rows, const Target& target) {
   const auto* router = at<Matmul>(ops, last + 1);
@@ -292,6 +302,20 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         fused.push_back(make_products(*after, last + 1, target, bank));
         i = last + 1 + after->count;
         continue;
+      }
+    }
+    // Attention, and the product of its rows.
+    if (const auto* attention = at<Attention>(ops, i)) {
+      const auto then = products(ops, i + 1, target);
+      if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
+          are_rows_of(*attention, *then)) {
+        const BankOut bank = bank_of(bytes, then->form(), then->x());
+        if (auto op = make_banked_attention(*attention, target, bank)) {
+          fused.push_back({i, 1, std::move(op)});
+          fused.push_back(make_products(*then, i + 1, target, bank));
+          i += 1 + then->count;
+          continue;
+        }
       }
     }
     Found found = head_rows(ops, i);

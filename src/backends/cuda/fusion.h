@@ -6,7 +6,8 @@
 //   add, rms_norm                                       of the sum
 //   moe_route, moe_group                                of up to 128 tokens
 //
-// and ops that take over work of the next one: a norm whose rows products or experts want leaves them in their form, too.
+// and ops that take over work of the next one: a norm whose rows products or experts want leaves them in their form, too,
+// and so does attention.
 // Every op still writes what it says it writes. Host code alone.
 #pragma once
 

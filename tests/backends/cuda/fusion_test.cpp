@@ -49,13 +49,16 @@ struct Block {
     return put(type, dims, std::vector<std::byte>(static_cast<std::size_t>(dense_bytes(type, dims))));
   }
   Tensor weights(DType type, std::int64_t n) { return weights(type, {n, kModel}); }
-  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
+  Tensor encoded(DType type, const std::vector<std::int64_t>& dims) {
     std::vector<float> v(static_cast<std::size_t>(dense_bytes(DType::f32, dims) / 4));
     for (float& x : v) x = static_cast<float>(rng.normal());
-    std::vector<std::byte> encoded(static_cast<std::size_t>(dense_bytes(type, dims)));
-    encode(type, v, encoded);
-    const Tensor stored = put(type, dims, encoded);
-    device.upload(*buffers.back(), 0, encoded);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(dense_bytes(type, dims)));
+    encode(type, v, bytes);
+    return put(type, dims, bytes);
+  }
+  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
+    const Tensor stored = encoded(type, dims);
+    device.upload(*buffers.back(), 0, contents.back());
     return device.prepare(std::span(&stored, 1))[0];
   }
 
@@ -144,6 +147,41 @@ struct Block {
     return p;
   }
 
+  // Attention over contexts of one range, of several and of none, and the product of its rows.
+  Program record_attention(std::int64_t n_tokens, std::int32_t live) {
+    constexpr std::int64_t kQueryHeads = 8;
+    constexpr std::int64_t kLongPage = 64;
+    constexpr std::int64_t kLongPages = 20;  // of each of three sequences
+    constexpr std::int64_t kSequences = 3;
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    std::vector<std::int32_t> seqs;
+    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> pages;
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      seqs.push_back(static_cast<std::int32_t>(t % (kSequences + 1)));  // the last one is none
+      positions.push_back(static_cast<std::int32_t>(t * 37 % (kLongPages * kLongPage)));
+    }
+    for (std::int64_t i = 0; i < kSequences * kLongPages; ++i) pages.push_back(static_cast<std::int32_t>(i));
+    const std::vector<std::int64_t> pool = {kSequences * kLongPages, kLongPage, kKvHeads, d_head};
+    const Tensor rows = blank(DType::f32, {n_tokens, kQueryHeads * d_head});
+    p.attention({.q = values({n_tokens, kQueryHeads, d_head}),
+                 .kv = {.k = encoded(DType::f16, pool),
+                        .v = encoded(DType::f16, pool),
+                        .pages = ints({kSequences, kLongPages}, pages)},
+                 .lengths = ints({kSequences}, {kLongPages * kLongPage, 700, 30}),
+                 .seqs = ints({n_tokens}, seqs),
+                 .positions = ints({n_tokens}, positions),
+                 .live = alive,
+                 .scale = 0.3F,
+                 .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, kQueryHeads, d_head})});
+    p.matmul({.x = rows,
+              .w = weights(DType::q4_k, {100, kQueryHeads * d_head}),
+              .live = alive,
+              .out = blank(DType::f32, {n_tokens, 100})});
+    return p;
+  }
+
   // Tokens that are routed, and their pairs by expert.
   Program record_routes(std::int64_t n_tokens, std::int32_t live, std::int64_t n_experts, const RoutingRule& rule) {
     Program p;
@@ -200,6 +238,24 @@ TEST(CudaFusion, ExpertsTakeTheRowsThatTheNormLeaves) {
   for (const Kind& kind : {Kind{3, 3, 3}, Kind{50, 49, 3}, Kind{128, 100, 3}, Kind{129, 129, 1}}) {
     Block block{.device = device};
     const Program program = block.record_experts(kind.n_tokens, kind.live);
+    expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, AttentionLeavesItsRowsToTheNextProduct) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t n_tokens;
+    std::int32_t live;
+    std::int64_t d_head;
+    std::size_t launches;
+  };
+  // Four heads of a block are one chunk, two, or none; or there are too many rows.
+  for (const Kind& kind :
+       {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0}}) {
+    Block block{.device = device, .d_head = kind.d_head};
+    const Program program = block.record_attention(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
   }
 }
