@@ -45,7 +45,7 @@ constexpr std::int64_t route_group_words(std::int64_t n_experts, int warps, int 
 constexpr LaunchPlan route_group_plan(std::int64_t n_tokens, std::int64_t n_experts, const RoutingRule& rule,
                                       bool clusters) {
   const int warps = routing_warps(n_tokens, clusters);
-  const auto blocks = static_cast<int>(ceil_div(n_tokens, warps));
+  const auto blocks = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(ceil_div(n_tokens, warps))));
   return {.blocks = blocks,
           .threads = warps * kWarp,
           .shared_bytes = 4 * route_group_words(n_experts, warps, blocks, rule.n_groups > 1),
@@ -55,6 +55,7 @@ static_assert(route_group_plan(64, 128, {.top_k = 8}, true).blocks == 8 &&
               route_group_plan(64, 128, {.top_k = 8}, true).threads == 256);
 static_assert(route_group_plan(128, 128, {.top_k = 8}, true).threads == 512);
 static_assert(route_group_plan(16, 128, {.top_k = 8}, false).blocks == 1);
+static_assert(route_group_plan(33, 128, {.top_k = 8}, true).blocks == 8);
 static_assert(route_group_plan(128, kMaxWarpExperts, {.top_k = 8, .n_groups = 8}, true).shared_bytes <= 227 * 1024 &&
               route_group_plan(16, kMaxWarpExperts, {.top_k = 8, .n_groups = 8}, false).shared_bytes <= 99 * 1024);
 
