@@ -36,14 +36,10 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
   if (threadIdx.x == 0) unusable = 0;
   __syncthreads();
 
-  RoutedSlot slot{};
+  ChosenSlot slot{};
   if (routed) {
-    slot = route_token(args.how, logits, group_words + warp * n_experts);
-    if (lane < top_k) {
-      int_at(args.experts, t, lane) = slot.expert;
-      float_at(args.weights, t, lane) = slot.weight;
-      atomicOr(&own[slot.expert], 1U << warp);
-    }
+    slot = choose_slot(args.how, logits, group_words + warp * n_experts);
+    if (lane < top_k) atomicOr(&own[slot.expert], 1U << warp);
     if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
   }
   __syncthreads();
@@ -56,9 +52,18 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
         if (r != rank) store_in_cluster(address_in_block(own + e, r), word);
       }
     }
+    __syncwarp();
     arrive_at_cluster();
-    await_cluster();
   }
+  if (routed) {  // while the others arrive
+    const float weight = slot_weight(args.how, slot);
+    if (lane < top_k) {
+      int_at(args.experts, t, lane) = slot.expert;
+      float_at(args.weights, t, lane) = weight;
+    }
+  }
+  __syncwarp();
+  if (blocks > 1) await_cluster();
 
   block_offsets(n_experts, offsets, [&](std::int32_t e) {
     std::int32_t earlier = 0;
