@@ -43,7 +43,6 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
     if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
   }
   __syncthreads();
-  if (threadIdx.x == 0 && args.no_finite != nullptr && unusable > 0) count_unusable(args.no_finite, unusable);
   if (blocks > 1) {
     await_cluster();  // the others are there
     for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < n_experts; e += threads) {
@@ -62,6 +61,7 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
       float_at(args.weights, t, lane) = weight;
     }
   }
+  if (threadIdx.x == 0 && args.no_finite != nullptr && unusable > 0) count_unusable(args.no_finite, unusable);
   __syncwarp();
   if (blocks > 1) await_cluster();
 
