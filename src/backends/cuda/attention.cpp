@@ -1,11 +1,13 @@
 #include "ops/attention.h"
 
+#include "backends/cuda/attention_bank.h"
 #include "backends/cuda/attention_mma_plan.h"
 #include "backends/cuda/attention_prefill_plan.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
 #include "backends/cuda/kv_pages.h"
+#include "backends/cuda/product_plan.h"
 #include "backends/cuda/row_plan.h"
 #include "base/checked.h"
 
@@ -42,7 +44,8 @@ AttentionSizes sizes_of(const Attention& op, const AttentionArgs& args) {
           .n_heads = op.q.dim(1),
           .n_kv_heads = op.kv.n_kv_heads(),
           .d_v = op.out.dim(2),
-          .context = args.context};
+          .context = args.context,
+          .decode = op.phase == Phase::decode};
 }
 
 std::string what_of(const Attention& op) {
@@ -116,9 +119,9 @@ class RangeSpace {
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
-  CudaMmaAttention(const Attention& op, const Target& target, int width) : args_(args_of(op)), what_(what_of(op)) {
+  CudaMmaAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
     const AttentionSizes sizes = sizes_of(op, args_);
-    plan_ = mma_plan(sizes, width, target.multiprocessors);
+    plan_ = mma_plan(sizes, mma_width(op.kv.k.dim(3), op.kv.v.dim(3)), target.multiprocessors);
     space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }
@@ -126,6 +129,14 @@ class CudaMmaAttention final : public CudaOp {
     const KeptRanges kept = space_.at(run.scratch);
     if (plan_.use_few) check(launch_attention_few(args_, plan_, kept, run.stream), what_);
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
+  }
+  // Whether it can leave its rows there, too: where `few` has all of them, and a block whole chunks.
+  bool leaves_rows(const BankOut& bank) {
+    const std::int64_t of_block = plan_.few.n_heads * args_.out.dims[2];
+    const bool few_alone = plan_.use_few && !plan_.use_many && plan_.few_launch.cluster == 1;
+    if (!few_alone || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0) return false;
+    args_.bank = bank;
+    return true;
   }
 
  private:
@@ -156,24 +167,43 @@ class CudaPrefillAttention final : public CudaOp {
   std::string what_;
 };
 
-}  // namespace
-
-std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
+enum class AttentionKernel { any, mma, prefill };
+AttentionKernel attention_kernel(const Attention& op, const Target& target) {
   const std::int64_t d_k = op.kv.k.dim(3);
   const std::int64_t d_v = op.kv.v.dim(3);
   // Blocks count rows of queries in 32 bits.
   const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && takes_vectors(view_of(op.kv.k)) &&
                       takes_vectors(view_of(op.kv.v)) && op.q.dim(0) * op.q.dim(1) < kLongest;
-  if (halves && op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
+  if (!halves) return AttentionKernel::any;
+  if (op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
       prefill_attention_shared(static_cast<int>(d_k)) <= target.shared_bytes && attention_prefill_built()) {
-    return std::make_unique<CudaPrefillAttention>(op, target);
+    return AttentionKernel::prefill;
   }
   const int width = mma_width(d_k, d_v);
-  if (halves && width > 0 &&
-      std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes) {
-    return std::make_unique<CudaMmaAttention>(op, target, width);
+  const bool fits =
+      width > 0 && std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes;
+  return fits ? AttentionKernel::mma : AttentionKernel::any;
+}
+
+}  // namespace
+
+std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
+  switch (attention_kernel(op, target)) {
+    case AttentionKernel::prefill:
+      return std::make_unique<CudaPrefillAttention>(op, target);
+    case AttentionKernel::mma:
+      return std::make_unique<CudaMmaAttention>(op, target);
+    case AttentionKernel::any:
+      break;
   }
   return std::make_unique<CudaAttention>(op, target);
+}
+
+std::unique_ptr<CudaOp> make_banked_attention(const Attention& op, const Target& target, const BankOut& bank) {
+  if (attention_kernel(op, target) != AttentionKernel::mma) return nullptr;
+  auto made = std::make_unique<CudaMmaAttention>(op, target);
+  if (!made->leaves_rows(bank)) return nullptr;
+  return made;
 }
 
 }  // namespace conclave::cuda

@@ -1,5 +1,6 @@
 // `few` of attention_mma_plan.h: a block has one token and up to 16 heads, and its warps share each unit. A warp has
 // scores and weights of eight positions; then, for all 64, an eighth of d_v, whose totals stay in its registers.
+#include "backends/cuda/attention_bank.cuh"
 #include "backends/cuda/attention_mma.cuh"
 #include "backends/cuda/launch.cuh"
 
@@ -338,9 +339,11 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   if (keep) {
     merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0],
                                    shared.keys[0]);
+    if (shared.last[0] == 0) return;
   } else {
     store<width>(args, shared.rows, total);
   }
+  if (args.bank.q != nullptr) leave_in_bank(args, shared.rows);
 }
 
 // Which of the block's next kUnitWarps items, from `item` on, `many` does not take: bit i for the ith. A warp looks at

@@ -103,7 +103,7 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
   MmaPlan plan;
   plan.width = width;
   if (sizes.n_tokens == 0 || sizes.n_heads == 0) return plan;
-  plan.use_many = sizes.n_tokens >= kManyTokens;
+  plan.use_many = sizes.n_tokens >= (sizes.decode ? kManySteps : kManyTokens);
   plan.few = attention_cut(sizes, kTileRows, false);
   plan.many = attention_cut(sizes, many_tile_rows(width), true);
   plan.few.slices = plan.many.slices = 1;
@@ -146,6 +146,8 @@ constexpr MmaScratch mma_scratch(const AttentionSizes& sizes, const MmaPlan& pla
 static_assert(mma_plan(kOneTokenOf128, 128, 132).few_launch.blocks == 256);
 static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132).many.n_tokens == 16);
 static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132).few.workers == 1);
+static_assert(mma_plan({16, 32, 4, 128, 32768}, 128, 132).use_many);
+static_assert(!mma_plan({128, 32, 4, 128, 32768, true}, 128, 132).use_many);
 static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132).few_launch.blocks == 0);
 
 int launch_attention_few(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);

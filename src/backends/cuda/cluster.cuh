@@ -30,5 +30,10 @@ __device__ __forceinline__ void store_in_cluster(unsigned address, float value) 
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 #endif
 }
+__device__ __forceinline__ void store_in_cluster(unsigned address, unsigned value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+#endif
+}
 
 }  // namespace conclave::cuda

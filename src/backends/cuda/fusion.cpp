@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "backends/cuda/attention_bank.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/head_rows_plan.h"
@@ -13,6 +14,7 @@
 #include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/prefill.h"
 #include "backends/cuda/rope.h"
@@ -159,6 +161,22 @@ Found head_rows(Ops ops, std::size_t first) {
   return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
+// Tokens routed, and what they chose sorted by expert.
+Found routed_groups(Ops ops, std::size_t first, const Target& target) {
+  const auto* route = at<MoeRoute>(ops, first);
+  const auto* group = at<MoeGroup>(ops, first + 1);
+  if (route == nullptr || group == nullptr) return std::nullopt;
+  for (const Tensor* written : {&group->out.offsets, &group->out.row_pair, &group->out.pair_row}) {
+    if (overlap_any(*written, {&route->logits, &route->bias, &route->expert_scale, &route->live, &route->out.experts,
+                               &route->out.weights, &route->out.no_finite})) {
+      return std::nullopt;
+    }
+  }
+  auto both = make_route_group(*route, *group, target);
+  if (both == nullptr) return std::nullopt;
+  return FusedOps{first, 2, std::move(both)};
+}
+
 // A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.
 Found norm(Ops ops, std::size_t first, const BankOut& bank) {
   const auto* add = at<Add>(ops, first);
@@ -211,6 +229,15 @@ Normed normed(const Op& op) {
 bool can_be_banked(const Tensor& t, BankForm form) {
   const bool whole = t.rank == 2 && t.dtype == DType::f32 && t.dim(1) % kChunk == 0;
   return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
+}
+
+// Whether products are of the rows that attention writes, all heads of a token together.
+bool are_rows_of(const Attention& op, const Products& after) {
+  const Tensor& x = after.x();
+  const Tensor& out = op.out;
+  return x.buffer == out.buffer && x.byte_offset == out.byte_offset && x.dtype == out.dtype && x.rank == 2 &&
+         x.dim(0) == out.dim(0) && x.dim(1) == out.dim(1) * out.dim(2) && x.stride(0) == out.stride(0) &&
+         out.stride(1) == out.dim(2) * 4 && takes_vectors(view_of(x)) && after.of[0]->live == op.live;
 }
 
 // Where experts two ops on want the rows that are normed: in which form. Between them the router has its product.
@@ -284,7 +311,22 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         continue;
       }
     }
+    // Attention, and the product of its rows.
+    if (const auto* attention = at<Attention>(ops, i)) {
+      const auto then = products(ops, i + 1, target);
+      if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
+          are_rows_of(*attention, *then)) {
+        const BankOut bank = bank_of(bytes, then->form(), then->x());
+        if (auto op = make_banked_attention(*attention, target, bank)) {
+          fused.push_back({i, 1, std::move(op)});
+          fused.push_back(make_products(*then, i + 1, target, bank));
+          i += 1 + then->count;
+          continue;
+        }
+      }
+    }
     Found found = head_rows(ops, i);
+    if (!found) found = routed_groups(ops, i, target);
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);
       found = norm(ops, i, bank);

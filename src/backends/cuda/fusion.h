@@ -4,9 +4,10 @@
 //                                                       prefill rows any number, which become bf16 once
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
 //   add, rms_norm                                       of the sum
+//   moe_route, moe_group                                of up to 128 tokens
 //
 // those of one token (lone_row.h), and ops that take over work of the next one: a norm whose rows products or experts
-// want leaves them in their form, too.
+// want leaves them in their form, too, and so does attention.
 // Every op still writes what it says it writes. Host code alone.
 #pragma once
 

@@ -9,6 +9,7 @@
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/moe_route.h"
 #include "backends/cuda/prefill.h"
 
 namespace conclave::cuda {
@@ -57,8 +58,12 @@ class FfnSequence final : public CudaOp {
     if (pairs) {
       add(make_pairs(op));
     } else {
-      add(make_cuda_op(sequence.route, target));
-      add(make_cuda_op(sequence.group, target));
+      if (auto both = make_route_group(sequence.route, sequence.group, target)) {
+        add(std::move(both));
+      } else {
+        add(make_cuda_op(sequence.route, target));
+        add(make_cuda_op(sequence.group, target));
+      }
       add(make_gate_up(sequence.gate_up, target, true, made, hidden));
       add(make_down(sequence.down, target, true, hidden));
     }

@@ -52,20 +52,23 @@ struct Block {
   }
   Tensor weights(DType type, std::int64_t n) { return weights(type, {n, kModel}); }
   // Rows repeat: to encode takes long.
-  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
+  Tensor encoded(DType type, const std::vector<std::int64_t>& dims) {
     constexpr std::int64_t kDifferent = 61;
     std::vector<float> v(static_cast<std::size_t>(kDifferent * dims.back()));
     for (float& x : v) x = static_cast<float>(rng.normal());
     std::vector<std::byte> rows(
         static_cast<std::size_t>(dense_bytes(type, std::vector<std::int64_t>{kDifferent, dims.back()})));
     encode(type, v, rows);
-    std::vector<std::byte> encoded(static_cast<std::size_t>(dense_bytes(type, dims)));
-    for (std::size_t at = 0; at < encoded.size(); at += rows.size()) {
-      std::copy_n(rows.begin(), std::min(rows.size(), encoded.size() - at),
-                  encoded.begin() + static_cast<std::ptrdiff_t>(at));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(dense_bytes(type, dims)));
+    for (std::size_t at = 0; at < bytes.size(); at += rows.size()) {
+      std::copy_n(rows.begin(), std::min(rows.size(), bytes.size() - at),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at));
     }
-    const Tensor stored = put(type, dims, encoded);
-    device.upload(*buffers.back(), 0, encoded);
+    return put(type, dims, bytes);
+  }
+  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
+    const Tensor stored = encoded(type, dims);
+    device.upload(*buffers.back(), 0, contents.back());
     return device.prepare(std::span(&stored, 1))[0];
   }
 
@@ -201,6 +204,58 @@ struct Block {
     return p;
   }
 
+  // Attention over contexts of one range, of several and of none, and the product of its rows.
+  Program record_attention(std::int64_t n_tokens, std::int32_t live) {
+    constexpr std::int64_t kQueryHeads = 8;
+    constexpr std::int64_t kLongPage = 64;
+    constexpr std::int64_t kLongPages = 20;  // of each of three sequences
+    constexpr std::int64_t kSequences = 3;
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    std::vector<std::int32_t> seqs;
+    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> pages;
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      seqs.push_back(static_cast<std::int32_t>(t % (kSequences + 1)));  // the last one is none
+      positions.push_back(static_cast<std::int32_t>(t * 37 % (kLongPages * kLongPage)));
+    }
+    for (std::int64_t i = 0; i < kSequences * kLongPages; ++i) pages.push_back(static_cast<std::int32_t>(i));
+    const std::vector<std::int64_t> pool = {kSequences * kLongPages, kLongPage, kKvHeads, d_head};
+    const Tensor rows = blank(DType::f32, {n_tokens, kQueryHeads * d_head});
+    p.attention({.q = values({n_tokens, kQueryHeads, d_head}),
+                 .kv = {.k = encoded(DType::f16, pool),
+                        .v = encoded(DType::f16, pool),
+                        .pages = ints({kSequences, kLongPages}, pages)},
+                 .lengths = ints({kSequences}, {kLongPages * kLongPage, 700, 30}),
+                 .seqs = ints({n_tokens}, seqs),
+                 .positions = ints({n_tokens}, positions),
+                 .live = alive,
+                 .scale = 0.3F,
+                 .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, kQueryHeads, d_head})});
+    p.matmul({.x = rows,
+              .w = weights(DType::q4_k, {100, kQueryHeads * d_head}),
+              .live = alive,
+              .out = blank(DType::f32, {n_tokens, 100})});
+    return p;
+  }
+
+  // Tokens that are routed, and their pairs by expert.
+  Program record_routes(std::int64_t n_tokens, std::int32_t live, std::int64_t n_experts, const RoutingRule& rule) {
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    const Routing routing{.experts = blank(DType::i32, {n_tokens, rule.top_k}),
+                          .weights = blank(DType::f32, {n_tokens, rule.top_k}),
+                          .no_finite = ints({1}, {5})};
+    p.moe_route({.logits = values({n_tokens, n_experts}), .live = alive, .rule = rule, .out = routing});
+    p.moe_group({.experts = routing.experts,
+                 .live = alive,
+                 .n_experts = n_experts,
+                 .out = {.offsets = blank(DType::i32, {n_experts + 1}),
+                         .row_pair = blank(DType::i32, {n_tokens * rule.top_k}),
+                         .pair_row = blank(DType::i32, {n_tokens, rule.top_k})}});
+    return p;
+  }
+
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -241,6 +296,45 @@ TEST(CudaFusion, ExpertsTakeTheRowsThatTheNormLeaves) {
     Block block{.device = device};
     const Program program = block.record_experts(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, AttentionLeavesItsRowsToTheNextProduct) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t n_tokens;
+    std::int32_t live;
+    std::int64_t d_head;
+    std::size_t launches;
+  };
+  // Four heads of a block are one chunk, two, or none; or there are too many rows.
+  for (const Kind& kind :
+       {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0}}) {
+    Block block{.device = device, .d_head = kind.d_head};
+    const Program program = block.record_attention(kind.n_tokens, kind.live);
+    expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, RoutedTokensAreGroupedInTheSameLaunch) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  for (const std::string path : {"", "sm80"}) {
+    CudaDevice device({.path = path});
+    const bool clusters = device.target().capability >= 90;
+    for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129}) {
+      const RoutingRule rules[] = {{.top_k = 8, .renormalize = true},
+                                   {.top_k = 5, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}};
+      for (const RoutingRule& rule : rules) {
+        for (const std::int64_t n_experts : {20, 128, 1000}) {
+          Block block{.device = device};
+          const auto live = static_cast<std::int32_t>(n_tokens - n_tokens / 5);
+          const Program program = block.record_routes(n_tokens, live, n_experts, rule);
+          const std::size_t launches = n_tokens <= (clusters ? 128 : 16) ? 1 : 0;
+          expect_the_same_together(device, block, program, launches, n_tokens);
+        }
+      }
+    }
   }
 }
 
