@@ -118,13 +118,17 @@ class CudaMmaAttention final : public CudaOp {
  public:
   CudaMmaAttention(const Attention& op, const Target& target, int width) : args_(args_of(op)), what_(what_of(op)) {
     const AttentionSizes sizes = sizes_of(op, args_);
-    plan_ = mma_plan(sizes, width, target.multiprocessors);
+    const bool clusters = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
+    plan_ = mma_plan(sizes, width, target.multiprocessors, clusters);
     space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
     const KeptRanges kept = space_.at(run.scratch);
-    if (plan_.use_few) check(launch_attention_few(args_, plan_, kept, run.stream), what_);
+    if (plan_.use_few) {
+      const auto launch = plan_.few_launch.cluster > 1 ? launch_attention_apart : launch_attention_few;
+      check(launch(args_, plan_, kept, run.stream), what_);
+    }
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
 
