@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include "backends/cuda/attention_heads.h"
 #include "backends/cuda/attention_mma_plan.h"
 #include "backends/cuda/attention_prefill_plan.h"
 #include "backends/cuda/cuda_buffer.h"
@@ -49,10 +50,10 @@ std::string what_of(const Attention& op) {
   return "attention " + shape_text(op.q.shape()) + " over " + shape_text(op.kv.k.shape());
 }
 
-// One for each row of queries, all 0.
-std::shared_ptr<CudaBuffer> tickets_for(const Attention& op, const Target& target) {
+// All 0.
+std::shared_ptr<CudaBuffer> tickets_for(const Attention& op, const Target& target, std::int64_t count) {
   auto* const stream = static_cast<const CudaBuffer&>(*op.out.buffer).stream();
-  return CudaBuffer::make(target.device, op.q.dim(0) * op.q.dim(1) * 4, stream);
+  return CudaBuffer::make(target.device, count * 4, stream);
 }
 
 // Any cache, in f32.
@@ -96,7 +97,7 @@ class RangeSpace {
       : scratch_(scratch) {
     kept_.n_ranges = n_ranges;
     if (scratch_.total == 0) return;
-    tickets_ = tickets_for(op, target);
+    tickets_ = tickets_for(op, target, op.q.dim(0) * op.q.dim(1));  // one for each row of queries
     kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
   }
   std::int64_t bytes() const { return scratch_.total * 4; }
@@ -113,14 +114,18 @@ class RangeSpace {
   std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
 };
 
+MmaPlan mma_plan_of(const Attention& op, const AttentionArgs& args, const Target& target) {
+  const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
+  const bool clusters = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
+  return mma_plan(sizes_of(op, args), width, target.multiprocessors, clusters);
+}
+
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
-  CudaMmaAttention(const Attention& op, const Target& target, int width) : args_(args_of(op)), what_(what_of(op)) {
-    const AttentionSizes sizes = sizes_of(op, args_);
-    const bool clusters = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
-    plan_ = mma_plan(sizes, width, target.multiprocessors, clusters);
-    space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
+  CudaMmaAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
+    plan_ = mma_plan_of(op, args_, target);
+    space_ = {op, target, mma_scratch(sizes_of(op, args_), plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
@@ -136,6 +141,30 @@ class CudaMmaAttention final : public CudaOp {
   AttentionArgs args_;
   MmaPlan plan_;
   RangeSpace space_;
+  std::string what_;
+};
+
+// The same for one token, with its heads.
+class CudaHeadsAttention final : public CudaOp {
+ public:
+  CudaHeadsAttention(const Attention& op, const HeadRowsArgs& heads, const Target& target)
+      : args_(args_of(op)), heads_(heads), what_("heads and " + what_of(op)) {
+    plan_ = mma_plan_of(op, args_, target);
+    space_ = {op, target, mma_scratch(sizes_of(op, args_), plan_), plan_.n_ranges};
+    readers_ = tickets_for(op, target, op.kv.n_kv_heads());
+  }
+  std::int64_t scratch_bytes() const override { return space_.bytes(); }
+  void enqueue(const CudaRun& run) const override {
+    auto* readers = reinterpret_cast<std::int32_t*>(readers_->data());
+    check(launch_attention_heads(args_, plan_, space_.at(run.scratch), heads_, readers, run.stream), what_);
+  }
+
+ private:
+  AttentionArgs args_;
+  HeadRowsArgs heads_;
+  MmaPlan plan_;
+  RangeSpace space_;
+  std::shared_ptr<CudaBuffer> readers_;  // 0 again after every run
   std::string what_;
 };
 
@@ -160,24 +189,43 @@ class CudaPrefillAttention final : public CudaOp {
   std::string what_;
 };
 
-}  // namespace
-
-std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
+enum class AttentionKernel { any, mma, prefill };
+AttentionKernel attention_kernel(const Attention& op, const Target& target) {
   const std::int64_t d_k = op.kv.k.dim(3);
   const std::int64_t d_v = op.kv.v.dim(3);
   // Blocks count rows of queries in 32 bits.
   const bool halves = op.kv.k.dtype == DType::f16 && op.kv.v.dtype == DType::f16 && takes_vectors(view_of(op.kv.k)) &&
                       takes_vectors(view_of(op.kv.v)) && op.q.dim(0) * op.q.dim(1) < kLongest;
-  if (halves && op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
+  if (!halves) return AttentionKernel::any;
+  if (op.phase == Phase::prefill && prefill_attention_fits(d_k, d_v) && target.capability >= 90 &&
       prefill_attention_shared(static_cast<int>(d_k)) <= target.shared_bytes && attention_prefill_built()) {
-    return std::make_unique<CudaPrefillAttention>(op, target);
+    return AttentionKernel::prefill;
   }
   const int width = mma_width(d_k, d_v);
-  if (halves && width > 0 &&
-      std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes) {
-    return std::make_unique<CudaMmaAttention>(op, target, width);
+  const bool fits =
+      width > 0 && std::max(few_attention_shared(width), many_attention_shared(width)) <= target.shared_bytes;
+  return fits ? AttentionKernel::mma : AttentionKernel::any;
+}
+
+}  // namespace
+
+std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
+  switch (attention_kernel(op, target)) {
+    case AttentionKernel::prefill:
+      return std::make_unique<CudaPrefillAttention>(op, target);
+    case AttentionKernel::mma:
+      return std::make_unique<CudaMmaAttention>(op, target);
+    case AttentionKernel::any:
+      break;
   }
   return std::make_unique<CudaAttention>(op, target);
+}
+
+std::unique_ptr<CudaOp> make_attention_heads(const Attention& op, const HeadRowsArgs& heads, const Target& target) {
+  if (op.q.dim(0) != 1 || !heads.v_runs || attention_kernel(op, target) != AttentionKernel::mma) return nullptr;
+  const MmaPlan plan = mma_plan_of(op, args_of(op), target);
+  if (plan.few_launch.cluster == 1 || plan.few.head_parts > 1) return nullptr;
+  return std::make_unique<CudaHeadsAttention>(op, heads, target);
 }
 
 }  // namespace conclave::cuda

@@ -1,166 +1,15 @@
 // `apart` of attention_mma_plan.h: the eight units of a range are apart, each with a block of a cluster, whose warps
 // share it. The blocks leave what their unit comes to in shared memory, and each merges units, and then ranges, for
 // some of the rows.
-#include "backends/cuda/attention_few.cuh"
-#include "backends/cuda/cluster.cuh"
+#include "backends/cuda/attention_heads.cuh"
 #include "backends/cuda/launch.cuh"
 
 namespace conclave::cuda {
 namespace {
 
-constexpr int kBlockRows = kTileRows / kRangeUnits;  // that a block merges: its rank in the cluster, and 8 on
-constexpr int kRangesAtOnce = 64;                    // that are brought from scratch to be merged
-static_assert(kApartCopies == 5 && kBlockRows == 2);
-
-// What a unit has come to for each row.
-template <int width>
-struct UnitResult {
-  float acc[kTileRows][width + 8];  // eight rows lie in different banks
-  float2 sums[kTileRows];           // maximum, sum
-};
-
-template <int width>
-struct ApartShared {
-  uint4 q[2][kTileRows * width / 8];            // high and low parts
-  uint4 ring[kApartCopies][kUnit * width / 8];  // keys and values in turns
-  uint4 weights[kTileRows][kWeightPieces];
-  UnitPlaces places[kFound];
-  UnitResult<width> results[2];
-  float4 max[kTileRows][kUnitWarps / 4];  // of what a row sees, by each warp
-  float factor[kTileRows];
-  int last[4];
-};
-static_assert(sizeof(ApartShared<64>) == apart_attention_shared(64));
-static_assert(sizeof(ApartShared<128>) == apart_attention_shared(128));
-static_assert(sizeof(ApartShared<256>) == apart_attention_shared(256));
-
-// What positions have come to for one element of a row.
-struct Merged {
-  float max = -INFINITY;
-  float sum = 0;
-  float acc = 0;
-
-  __device__ __forceinline__ void add(float next_max, float next_sum, float next_acc) {
-    if (next_max == -INFINITY) return;
-    const Factors by = merge_factors(max, next_max);
-    sum = merged(by, sum, next_sum);
-    acc = merged(by, acc, next_acc);
-  }
-};
-
-// The elements that a thread merges.
-template <int width>
-struct OwnElements {
-  static constexpr int kCount = (kBlockRows * width + kTokenThreads - 1) / kTokenThreads;
-  int rank;
-  int n_rows;
-  int d_v;
-  Merged total[kCount];
-
-  __device__ __forceinline__ int nth_row(int e) const {
-    return (static_cast<int>(threadIdx.x) + e * kTokenThreads) / width;
-  }
-  __device__ __forceinline__ int row(int e) const { return rank + nth_row(e) * kRangeUnits; }
-  __device__ __forceinline__ int d(int e) const { return (static_cast<int>(threadIdx.x) + e * kTokenThreads) % width; }
-  __device__ __forceinline__ bool is(int e) const { return nth_row(e) < kBlockRows && row(e) < n_rows && d(e) < d_v; }
-
-  // The `n` units of a range, in ascending order, out of the blocks that have them.
-  __device__ __forceinline__ Merged range_of(int e, const UnitResult<width>& result, int n) const {
-    const auto offset = [&](const void* p) {
-      return static_cast<unsigned>(static_cast<const char*>(p) - reinterpret_cast<const char*>(&result));
-    };
-    const unsigned acc_at = offset(&result.acc[row(e)][d(e)]);
-    const unsigned sums_at = offset(&result.sums[row(e)]);
-    float2 sums[kRangeUnits];
-    float acc[kRangeUnits];
-#pragma unroll
-    for (int i = 0; i < kRangeUnits; ++i) {
-      sums[i] = {-INFINITY, 0};
-      acc[i] = 0;
-      if (i >= n) continue;
-      const unsigned there = address_in_block(&result, i);
-      sums[i] = load_2_in_cluster(there + sums_at);
-      acc[i] = load_in_cluster(there + acc_at);
-    }
-    Merged range;
-#pragma unroll
-    for (int i = 0; i < kRangeUnits; ++i) range.add(sums[i].x, sums[i].y, acc[i]);
-    return range;
-  }
-  // All ranges of the block's rows, in ascending order, out of scratch. `room` has 2 * 64 rows of floats, `factors` 2 *
-  // 64 of their kind. By the whole block.
-  __device__ __forceinline__ void merge_ranges(const float* accs, const float* sums, const KeptRanges& kept,
-                                               int n_ranges, uint4* room, float4* factors) {
-    constexpr int kPieces = width / 4;
-    const int tid = static_cast<int>(threadIdx.x);
-    const int warp = tid / kWarp;
-    const int lane = tid % kWarp;
-    const int n_own = n_rows > rank + kRangeUnits ? 2 : 1;
-    const std::int64_t row_step = kRangeUnits * kept.n_ranges;  // ranges
-    float upto = -INFINITY;                                     // the largest so far, of the warp's row
-#pragma unroll 1
-    for (int first = 0; first < n_ranges; first += kRangesAtOnce) {
-      const int n = min(kRangesAtOnce, n_ranges - first);
-      const int nth = tid / kPieces % kBlockRows;
-      const int piece = tid % kPieces;
-      const bool wanted = nth < n_own && piece * 4 < d_v;
-#pragma unroll 4
-      for (int i = tid / kPieces / kBlockRows; i < n; i += kTokenThreads / kPieces / kBlockRows) {
-        copy_16_or_zeros(room + (i * kBlockRows + nth) * kPieces + piece,
-                         accs + (wanted ? (nth * row_step + first + i) * d_v + piece * 4 : 0), wanted);
-      }
-      end_copies();
-      if (warp < n_own) {
-        float2 own[kRangesAtOnce / kWarp];
-#pragma unroll
-        for (int j = 0; j < kRangesAtOnce / kWarp; ++j) {
-          const int i = j * kWarp + lane;
-          own[j] = {-INFINITY, 0};
-          if (i < n) own[j] = __ldcg(reinterpret_cast<const float2*>(sums + (warp * row_step + first + i) * 2));
-        }
-#pragma unroll
-        for (int j = 0; j < kRangesAtOnce / kWarp; ++j) {
-          float now = lane == 0 ? fmaxf(upto, own[j].x) : own[j].x;
-#pragma unroll
-          for (int step = 1; step < kWarp; step *= 2) {
-            const float left = __shfl_up_sync(kAllLanes, now, step);
-            if (lane >= step) now = fmaxf(now, left);
-          }
-          const float left = __shfl_up_sync(kAllLanes, now, 1);
-          const float before = lane == 0 ? upto : left;
-          upto = __shfl_sync(kAllLanes, now, kWarp - 1);
-          // A range in which nothing is seen: a maximum of -infinity says so.
-          const bool sees = own[j].x != -INFINITY;
-          factors[warp * kRangesAtOnce + j * kWarp + lane] = {power_of_two(before - now), power_of_two(own[j].x - now),
-                                                              own[j].y, sees ? now : -INFINITY};
-        }
-      }
-      await_copies<0>();
-      __syncthreads();
-#pragma unroll
-      for (int e = 0; e < kCount; ++e) {
-        if (!is(e)) continue;
-        const float* next = reinterpret_cast<const float*>(room) + nth_row(e) * width + d(e);
-        const float4* by = factors + nth_row(e) * kRangesAtOnce;
-#pragma unroll 4
-        for (int i = 0; i < n; ++i, next += kBlockRows * width) {
-          const float4 f = by[i];
-          if (f.w == -INFINITY) continue;
-          total[e].max = f.w;
-          total[e].sum = merged({f.x, f.y}, total[e].sum, f.z);
-          total[e].acc = merged({f.x, f.y}, total[e].acc, *next);
-        }
-      }
-      __syncthreads();  // the room is free
-    }
-  }
-};
-
-template <int width>
-__global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
-    apart_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
-                 const __grid_constant__ KeptRanges kept) {
-  begin();
+template <int width, class Source>
+__device__ __forceinline__ void attend_apart(const AttentionArgs& args, const AttentionCut& cut, const KeptRanges& kept,
+                                             Source& source) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<ApartShared<width>*>(memory);
   const int tid = static_cast<int>(threadIdx.x);
@@ -173,11 +22,7 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  QueryRows<width, kTileRows / kUnitWarps> own_queries;
-  own_queries.ask(args, [&](int i) {
-    const int row = i * kUnitWarps + warp;
-    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
-  });
+  source.ask(rows);
   if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
@@ -190,12 +35,7 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
   const std::int64_t first = position_of(tid / kUnit, tid % kUnit);
   DevicePlace asked;
   if (first < args.context) asked = ask_place(args.kv, seq, first);
-#pragma unroll
-  for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
-    const int row = i * kUnitWarps + warp;
-    const float factor = own_queries.write(args, i, row, shared.q[0], shared.q[1]);
-    if (lane == 0) shared.factor[row] = factor;
-  }
+  if constexpr (Source::kHeads) source.find(seq, position, shared);
   const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
   const std::int64_t end = is_seq && seen > 0 ? seen : 0;  // what the token sees
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
@@ -203,7 +43,11 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
   if (rows.worker > 0 && rows.worker >= n_ranges) return;  // all blocks of the cluster
   const bool keep = workers > 1 && n_ranges > 1;
   const auto checked = [&](const DevicePlace& at) {
-    return at.page < args.kv.n_pages ? rows_at(args, rows.kv_head, at) : RowPlace{};
+    RowPlace place = at.page < args.kv.n_pages ? rows_at(args, rows.kv_head, at) : RowPlace{};
+    if constexpr (Source::kHeads) {
+      if (place.k >= 0 && source.is_fresh(at)) place = {place.k + kFreshRow, place.v + kFreshRow};
+    }
+    return place;
   };
   shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(asked) : RowPlace{});
   __syncthreads();
@@ -214,12 +58,18 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
     uint4* to = shared.ring[copy % kApartCopies];
     if (unit_of(i) < n_units) {
       const bool of_keys = copy % 2 == 0;
-      bring_unit<width>(of_keys ? args.k : args.v, of_keys ? places.k : places.v, to);
+      bring_unit<width, Source::kHeads>(of_keys ? args.k : args.v, of_keys ? places.k : places.v, to);
     }
     end_copies();
   };
 #pragma unroll 1
   for (int copy = 0; copy + 1 < kApartCopies; ++copy) ask(copy);
+  const bool reads = unit_of(0) < n_units || (rows.worker == 0 && rank == 0);
+  if (reads) source.write(rows, shared);
+  __syncthreads();
+  if constexpr (Source::kHeads) {
+    if (reads) source.leave(rows, max(1, min(workers * kRangeUnits, n_units)), shared);
+  }
   const FewQueries<width> queries(shared.q);
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 
@@ -252,6 +102,10 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
       asked = {};
       if (tid < kUnit && position_of(i + kFound, tid) < end) {
         asked = ask_place(args.kv, seq, position_of(i + kFound, tid));
+      }
+      if constexpr (Source::kHeads) {
+        source.patch(shared.places[i % kFound], shared.ring[2 * i % kApartCopies],
+                     shared.ring[(2 * i + 1) % kApartCopies], shared);
       }
       await_copies<kApartCopies - 2>();
       __syncthreads();  // the keys are there, and nobody still reads the values and the weights of the unit before
@@ -321,12 +175,37 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
   await_cluster();  // and others of this one
 }
 
+template <int width>
+__global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
+    apart_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
+                 const __grid_constant__ KeptRanges kept) {
+  begin();
+  GivenQueries<width> source{args};
+  attend_apart<width>(args, cut, kept, source);
+}
+
+template <int width>
+__global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
+    heads_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
+                 const __grid_constant__ KeptRanges kept, const __grid_constant__ HeadRowsArgs heads,
+                 std::int32_t* const readers) {
+  begin();
+  HeadQueries<width> source{args, heads, readers};
+  attend_apart<width>(args, cut, kept, source);
+}
+
 }  // namespace
 
 int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
                            const Stream& stream) {
   const auto kernel = plan.width == 64 ? apart_kernel<64> : plan.width == 128 ? apart_kernel<128> : apart_kernel<256>;
   return launch(kernel, plan.few_launch, stream, args, plan.few, kept);
+}
+
+int launch_attention_heads(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
+                           const HeadRowsArgs& heads, std::int32_t* readers, const Stream& stream) {
+  const auto kernel = plan.width == 64 ? heads_kernel<64> : plan.width == 128 ? heads_kernel<128> : heads_kernel<256>;
+  return launch(kernel, plan.few_launch, stream, args, plan.few, kept, heads, readers);
 }
 
 }  // namespace conclave::cuda

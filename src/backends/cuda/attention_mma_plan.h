@@ -70,10 +70,11 @@ constexpr std::int64_t few_attention_shared(int width) {
   return kTileRows * 4 * width + kUnitStages * 2 * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
          kTileRows * (kUnitWarps + 1) * 4 + 48;
 }
-// Bytes: queries; units; weights; places; two results with two numbers per row; maxima and one number per row; a flag.
+// Bytes: queries; units; weights; places; two results with two numbers per row; a row of K and V; maxima and one
+// number per row; a flag.
 constexpr std::int64_t apart_attention_shared(int width) {
   return kTileRows * 4 * width + kApartCopies * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
-         2 * kTileRows * ((width + 8) * 4 + 8) + kTileRows * (kUnitWarps + 1) * 4 + 16;
+         2 * kTileRows * ((width + 8) * 4 + 8) + 4 * width + kTileRows * (kUnitWarps + 1) * 4 + 16;
 }
 // That run on a multiprocessor at once.
 constexpr int apart_blocks(int width) {

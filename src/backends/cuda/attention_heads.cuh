@@ -1,0 +1,182 @@
+// Where the blocks of `apart` have their rows of queries from: the tensor, or heads that they norm and rotate themselves.
+#pragma once
+
+#include "backends/cuda/attention_apart.cuh"
+#include "backends/cuda/attention_heads_plan.h"
+#include "backends/cuda/head_turn.cuh"
+#include "backends/cuda/kv_put.cuh"
+
+namespace conclave::cuda {
+
+template <int width>
+struct GivenQueries {
+  static constexpr bool kHeads = false;
+  const AttentionArgs& args;
+  QueryRows<width, kTileRows / kUnitWarps> own;
+
+  __device__ __forceinline__ void ask(const Rows& rows) {
+    own.ask(args, [&](int i) {
+      const int row = i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp;
+      return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
+    });
+  }
+  __device__ __forceinline__ void write(const Rows&, ApartShared<width>& shared) const {
+#pragma unroll
+    for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
+      const int row = i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp;
+      const float factor = own.write(args, i, row, shared.q[0], shared.q[1]);
+      if (threadIdx.x % kWarp == 0) shared.factor[row] = factor;
+    }
+  }
+};
+
+// Heads of one token as the products left them. Every block that has a unit makes its queries, and key and value, too.
+// Nobody reads those two out of the cache: where a place is the token's own they are taken as fresh rows. The tensors
+// are written by the last block that has read the heads, of which there are as many as have a unit.
+template <int width>
+struct HeadQueries {
+  static constexpr bool kHeads = true;
+  const AttentionArgs& args;
+  const HeadRowsArgs& heads;
+  std::int32_t* readers;
+  DevicePlace place;  // where the token goes
+
+  struct Asked {
+    Run run;
+    RunWords weight;
+  };
+  Asked asked[2];
+
+  __device__ static int first() { return static_cast<int>(threadIdx.x) % kWarp * kRunLength; }
+  __device__ static float2* turns(ApartShared<width>& shared) { return reinterpret_cast<float2*>(shared.weights); }
+  // Row n in f32, where the last of the copies goes, which is not under way yet.
+  __device__ static float* plain(ApartShared<width>& shared, int n) {
+    return reinterpret_cast<float*>(shared.ring[kApartCopies - 1]) + n * width;
+  }
+  static_assert(sizeof(ApartShared<width>::weights) >= kRopePairs * sizeof(float2));
+  static_assert(sizeof(ApartShared<width>::ring[0]) >= (kTileRows + 1) * width * sizeof(float));
+
+  // n: a row of queries; then the key; then the value.
+  __device__ __forceinline__ Asked fetch(const Rows& rows, int n) const {
+    const bool of_q = n < rows.n;
+    const bool of_k = n == rows.n;
+    const std::byte* row = of_q   ? row_of(heads.rope.x, 0, rows.first_head + n)
+                           : of_k ? row_of(heads.k, 0, rows.kv_head)
+                                  : row_of(heads.write.v, 0, rows.kv_head);
+    const std::byte* weight = of_q ? heads.q_norm.data : of_k ? heads.k_norm.data : nullptr;
+    const DType type = of_q ? heads.q_norm.type : heads.k_norm.type;
+    const auto d = static_cast<int>(of_q || of_k ? heads.k.dims[2] : heads.write.v.dims[2]);
+    Asked out;
+    clear_run(out.run);
+    out.weight = {};
+    if (n < rows.n + 2 && first() < d) {
+      load_run<true>(DType::f32, row, first(), d, out.run);
+      if (weight != nullptr) out.weight = load_words<true>(type, weight, first(), d);
+    }
+    return out;
+  }
+  __device__ __forceinline__ void ask(const Rows& rows) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) asked[i] = fetch(rows, i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp);
+  }
+  // The place is asked for; sines and cosines meanwhile.
+  __device__ __forceinline__ void find(std::int32_t seq, std::int32_t position, ApartShared<width>& shared) {
+    place = ask_place(args.kv, seq, position);
+    for (int i = static_cast<int>(threadIdx.x); i < heads.rope.n_rot / 2; i += kTokenThreads) {
+      turns(shared)[i] = turn_of(heads.rope, position, i);
+    }
+    if (place.page >= args.kv.n_pages) place.page = -1;
+  }
+  __device__ __forceinline__ bool is_fresh(const DevicePlace& at) const {
+    return at.page == place.page && at.slot == place.slot;  // one that is there is no -1
+  }
+
+  // To row `at` of two tiles, as QueryRows does it.
+  __device__ __forceinline__ void write_tiles(const Run& run, int at, ApartShared<width>& shared) const {
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kRunLength; ++j) largest = fmaxf(largest, fabsf(run[j]));
+    largest = fold_warp(largest, [](float a, float b) { return fmaxf(a, b); });
+    const QueryScale scale(args.scale, largest);
+    unsigned high[kRunLength / 2];
+    unsigned low[kRunLength / 2];
+#pragma unroll
+    for (int j = 0; j < kRunLength; j += 2) {
+      const HalfParts parts = scale.split(run[j], run[j + 1]);
+      high[j / 2] = *reinterpret_cast<const unsigned*>(&parts.high);
+      low[j / 2] = *reinterpret_cast<const unsigned*>(&parts.low);
+    }
+    if (first() < width) {
+      const int to = tile_piece<width>(at, first() / kRunLength);
+      shared.q[0][to] = {high[0], high[1], high[2], high[3]};
+      shared.q[1][to] = {low[0], low[1], low[2], low[3]};
+    }
+    if (first() == 0) shared.factor[at] = scale.factor;
+  }
+  __device__ __forceinline__ void write(const Rows& rows, ApartShared<width>& shared) {
+    const auto d = static_cast<int>(heads.k.dims[2]);
+#pragma unroll 1
+    for (int n = static_cast<int>(threadIdx.x) / kWarp; n < rows.n + 2; n += kUnitWarps) {
+      const Asked later = fetch(rows, n + 2 * kUnitWarps);
+      Run& run = asked[0].run;
+      if (n <= rows.n) {
+        const DType type = n < rows.n ? heads.q_norm.type : heads.k_norm.type;
+        if (heads.q_norm.data != nullptr) norm_short_run(type, asked[0].weight, d, heads.eps, run);
+        rotate_run(heads.rope, turns(shared), plain(shared, n), first(), d, run);
+        __syncwarp();
+        if (first() < d) {
+          store_run<true>(DType::f32, reinterpret_cast<std::byte*>(plain(shared, n)), first(), d, run);
+        }
+      }
+      if (n < rows.n) {
+        write_tiles(run, n, shared);
+      } else if (first() < width) {
+        put_run(DType::f16, reinterpret_cast<std::byte*>(shared.fresh[n - rows.n]), first(), run);
+      }
+      asked[0] = asked[1];
+      asked[1] = later;
+    }
+  }
+  // To the tensors and the cache, by the last of `n_readers` blocks. By the whole block, after a barrier.
+  __device__ __forceinline__ void leave(const Rows& rows, int n_readers, ApartShared<width>& shared) const {
+    if (threadIdx.x == 0) {
+      __threadfence();
+      shared.last[0] = n_readers == 1 || atomicAdd(readers + rows.kv_head, 1) + 1 == n_readers ? 1 : 0;
+    }
+    __syncthreads();
+    if (shared.last[0] == 0) return;
+    if (threadIdx.x == 0) readers[rows.kv_head] = 0;
+    const auto d = static_cast<int>(heads.k.dims[2]);
+#pragma unroll 1
+    for (int n = static_cast<int>(threadIdx.x) / kWarp; n < rows.n + 2; n += kUnitWarps) {
+      const bool of_q = n < rows.n;
+      if (n <= rows.n && first() < d) {
+        Run run;
+        load_run<true>(DType::f32, reinterpret_cast<const std::byte*>(plain(shared, n)), first(), d, run);
+        std::byte* row = of_q ? row_of(heads.rope.x, 0, rows.first_head + n) : row_of(heads.k, 0, rows.kv_head);
+        store_run<true>(DType::f32, row, first(), d, run);
+      }
+      if (of_q || place.page < 0) continue;
+      const View& pool = n == rows.n ? args.k : args.v;
+      std::byte* to = row_of(pool, place.page, place.slot, rows.kv_head);
+      if (first() < static_cast<int>(pool.dims[3])) {
+        *reinterpret_cast<uint4*>(to + first() * 2) = shared.fresh[n - rows.n][first() / kRunLength];
+      }
+    }
+  }
+  // Fresh rows among the warp's eight positions of a unit.
+  __device__ __forceinline__ void patch(const UnitPlaces& places, uint4* keys, uint4* values,
+                                        const ApartShared<width>& shared) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int at = static_cast<int>(threadIdx.x) / kWarp * 8;
+    unsigned left = __ballot_sync(kAllLanes, lane < 8 && places.k[at + lane % 8] >= kFreshRow);
+#pragma unroll 1
+    for (int row = at; left != 0; left >>= 1, ++row) {
+      if ((left & 1U) == 0 || lane >= width / 8) continue;
+      keys[tile_piece<width>(row, lane)] = shared.fresh[0][lane];
+      values[tile_piece<width>(row, lane)] = shared.fresh[1][lane];
+    }
+  }
+};
+
+}  // namespace conclave::cuda
