@@ -116,7 +116,8 @@ class RangeSpace {
 
 MmaPlan mma_plan_of(const Attention& op, const AttentionArgs& args, const Target& target) {
   const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
-  const bool clusters = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
+  const bool fits = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
+  const int clusters = fits ? attention_clusters(width) : 0;
   return mma_plan(sizes_of(op, args), width, target.multiprocessors, clusters);
 }
 
@@ -223,8 +224,7 @@ std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) 
 
 std::unique_ptr<CudaOp> make_attention_heads(const Attention& op, const HeadRowsArgs& heads, const Target& target) {
   if (op.q.dim(0) != 1 || !heads.v_runs || attention_kernel(op, target) != AttentionKernel::mma) return nullptr;
-  const MmaPlan plan = mma_plan_of(op, args_of(op), target);
-  if (plan.few_launch.cluster == 1 || plan.few.head_parts > 1) return nullptr;
+  if (!fits_attention_heads(mma_plan_of(op, args_of(op), target))) return nullptr;
   return std::make_unique<CudaHeadsAttention>(op, heads, target);
 }
 

@@ -18,6 +18,8 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const int rank = static_cast<int>(blockIdx.x % kRangeUnits);
   const int workers = static_cast<int>(cut.workers);
   const Rows rows = rows_of_token(args, cut, blockIdx.x / kRangeUnits);
+  source.ask_weights(rows);
+  begin();
   // Asked for together, before anything is waited for.
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
@@ -35,21 +37,23 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const std::int64_t first = position_of(tid / kUnit, tid % kUnit);
   DevicePlace asked;
   if (first < args.context) asked = ask_place(args.kv, seq, first);
-  if constexpr (Source::kHeads) source.find(seq, position, shared);
+  DevicePlace own_place;
+  if constexpr (Source::kHeads) own_place = source.find(seq, position, shared);
   const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
   const std::int64_t end = is_seq && seen > 0 ? seen : 0;  // what the token sees
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
   if (rows.worker > 0 && rows.worker >= n_ranges) return;  // all blocks of the cluster
   const bool keep = workers > 1 && n_ranges > 1;
-  const auto checked = [&](const DevicePlace& at) {
-    RowPlace place = at.page < args.kv.n_pages ? rows_at(args, rows.kv_head, at) : RowPlace{};
-    if constexpr (Source::kHeads) {
-      if (place.k >= 0 && source.is_fresh(at)) place = {place.k + kFreshRow, place.v + kFreshRow};
+  const auto checked = [&](const DevicePlace& at, int kv_head, const DevicePlace& fresh) {
+    RowPlace place = at.page < args.kv.n_pages ? rows_at(args, kv_head, at) : RowPlace{};
+    if (Source::kHeads && place.k >= 0 && at.page == fresh.page && at.slot == fresh.slot) {
+      place = {place.k + kFreshRow, place.v + kFreshRow};
     }
     return place;
   };
-  shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(asked) : RowPlace{});
+  shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(asked, rows.kv_head, own_place) : RowPlace{});
+  if (tid == 0) shared.rows = rows;
   __syncthreads();
 
   const auto ask = [&](int copy) {
@@ -67,31 +71,19 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const bool reads = unit_of(0) < n_units || (rows.worker == 0 && rank == 0);
   if (reads) source.write(rows, shared);
   __syncthreads();
+  const int n_readers = min(workers * kRangeUnits, n_units);  // of the heads; where there is no unit, one
+  int nth_reader = 0;
   if constexpr (Source::kHeads) {
-    if (reads) source.leave(rows, max(1, min(workers * kRangeUnits, n_units)), shared);
+    if (reads && n_units == 0) source.leave(shared);
+    if (tid == 0 && reads && n_readers > 1) nth_reader = source.count(rows);
   }
   const FewQueries<width> queries(shared.q);
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 
-  const std::int64_t kept_rows = (rows.first_token * args.q.dims[1] + rows.first_head + rank) * kept.n_ranges;
+  // The first of the rows that the block merges.
+  const auto own_row = [&] { return shared.rows.first_token * args.q.dims[1] + shared.rows.first_head + rank; };
   const int d_v = static_cast<int>(args.out.dims[2]);
   OwnElements<width> own{.rank = rank, .n_rows = rows.n, .d_v = d_v};
-  // The cluster's ith range is in shared memory.
-  const auto take = [&](int i) {
-    const int range = rows.worker + i * workers;
-#pragma unroll
-    for (int e = 0; e < own.kCount; ++e) {
-      if (!own.is(e)) continue;
-      const Merged of = own.range_of(e, shared.results[i % 2], min(kRangeUnits, n_units - range * kRangeUnits));
-      if (!keep) {
-        own.total[e].add(of.max, of.sum, of.acc);
-        continue;
-      }
-      const std::int64_t at = kept_rows + own.nth_row(e) * kRangeUnits * kept.n_ranges + range;
-      kept.acc[at * d_v + own.d(e)] = of.acc;
-      if (own.d(e) == 0) *reinterpret_cast<float2*>(kept.sums + at * 2) = {of.max, of.sum};
-    }
-  };
 #pragma unroll 1
   for (int i = 0;; ++i) {
     float max[2];
@@ -116,6 +108,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
       queries.add_half(0, keys, y[0], y[1]);
       queries.add_half(1, keys, y[0], y[1]);
       finish_scores(y, factors, shared.places[i % kFound], shared.max, scores);
+      if (Source::kHeads && i == 0 && tid == 0) shared.last[0] = nth_reader + 1 == n_readers ? 1 : 0;
       __syncthreads();
       ask(2 * i + kApartCopies);
       leave_weights(scores, shared.max, shared.weights, max);
@@ -124,43 +117,54 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
       const uint4* values = shared.ring[(2 * i + 1) % kApartCopies];
       add_values<width>(0, shared.weights, values, acc, sums);
       add_values<width>(1, shared.weights, values, acc, sums);
-      if (tid < kUnit) shared.places[i % kFound].set(tid, checked(asked));
+      if (tid < kUnit) shared.places[i % kFound].set(tid, checked(asked, shared.rows.kv_head, shared.place));
     }
     // Two results in turns: when the one of range i - 1 is there, the one of i - 2 has been read by all.
+    const int range = rows.worker + (i - 1) * workers;
+    Merged before[own.kCount];
     if (i > 0) {
       await_cluster();
-      take(i - 1);
-    }
-    if (rows.worker + i * workers >= n_ranges) break;
-    if (is_unit) {
-      UnitResult<width>& result = shared.results[i % 2];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = lane / 4 + 8 * r;
-#pragma unroll
-        for (int n = 0; n < kValueTiles<width>; ++n) {
-          const int d = (warp * kValueTiles<width> + n) * 8 + lane % 4 * 2;
-          *reinterpret_cast<float2*>(&result.acc[row][d]) = {acc[n][2 * r], acc[n][2 * r + 1]};
-        }
-        if (warp == 0 && lane % 4 == 0) result.sums[row] = {max[r], sums[2 * r]};
+      for (int e = 0; e < own.kCount; ++e) {
+        const int n = min(kRangeUnits, n_units - range * kRangeUnits);
+        if (own.is(e)) before[e] = own.range_of(e, shared.results[(i - 1) % 2], n);
       }
     }
-    arrive_at_cluster();
+    if (is_unit) shared.results[i % 2].put(max, sums, acc);
+    __syncwarp();
+    arrive_at_cluster();  // no store to memory is under way that it would wait for
+    if constexpr (Source::kHeads) {
+      if (i == 0 && is_unit && shared.last[0] != 0) source.leave(shared);
+    }
+#pragma unroll
+    for (int e = 0; e < own.kCount && i > 0; ++e) {
+      if (!own.is(e)) continue;
+      if (!keep) {
+        own.total[e].add(before[e].max, before[e].sum, before[e].acc);
+        continue;
+      }
+      const std::int64_t at = (own_row() + own.nth_row(e) * kRangeUnits) * kept.n_ranges + range;
+      kept.acc[at * d_v + own.d(e)] = before[e].acc;
+      if (own.d(e) == 0) *reinterpret_cast<float2*>(kept.sums + at * 2) = {before[e].max, before[e].sum};
+    }
+    if (range + workers >= n_ranges) break;  // the block has read of others what it wants
   }
-  arrive_at_cluster();  // the block has read of others what it wants
 
   bool done = !keep;
-  if (keep && rank < rows.n) {
+  if (keep && rank < own.n_rows) {
     // The last of the blocks that have ranges of these rows merges them all; who that is decides nothing else.
-    __threadfence();
     __syncthreads();
-    std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head + rank;
-    if (tid == 0) shared.last[0] = atomicAdd(ticket, 1) + 1 == min(workers, n_ranges) ? 1 : 0;
-    __syncthreads();
-    done = shared.last[0] != 0;
-    if (done) {
+    std::int32_t* ticket = kept.tickets + own_row();
+    if (tid == 0) {
       __threadfence();
-      own.merge_ranges(kept.acc + kept_rows * d_v, kept.sums + kept_rows * 2, kept, n_ranges, shared.ring[0],
+      shared.last[1] = atomicAdd(ticket, 1) + 1 == min(workers, n_ranges) ? 1 : 0;
+      __threadfence();
+    }
+    __syncthreads();
+    done = shared.last[1] != 0;
+    if (done) {
+      const std::int64_t at = own_row() * kept.n_ranges;
+      own.merge_ranges(kept.acc + at * d_v, kept.sums + at * 2, kept, n_ranges, shared.ring[0],
                        reinterpret_cast<float4*>(shared.weights));
       if (tid == 0) *ticket = 0;
     }
@@ -169,9 +173,10 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   for (int e = 0; e < own.kCount; ++e) {
     if (!done || !own.is(e)) continue;
     const Merged& total = own.total[e];
-    store_float(args.out.type, row_of(args.out, rows.first_token, rows.first_head + own.row(e)), own.d(e),
+    store_float(args.out.type, row_of(args.out, shared.rows.first_token, shared.rows.first_head + own.row(e)), own.d(e),
                 total.max == -INFINITY ? 0.0F : total.acc / total.sum);
   }
+  __syncwarp();
   await_cluster();  // and others of this one
 }
 
@@ -179,7 +184,6 @@ template <int width>
 __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
     apart_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                  const __grid_constant__ KeptRanges kept) {
-  begin();
   GivenQueries<width> source{args};
   attend_apart<width>(args, cut, kept, source);
 }
@@ -189,12 +193,41 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
     heads_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                  const __grid_constant__ KeptRanges kept, const __grid_constant__ HeadRowsArgs heads,
                  std::int32_t* const readers) {
-  begin();
   HeadQueries<width> source{args, heads, readers};
   attend_apart<width>(args, cut, kept, source);
 }
 
+template <int width>
+int clusters_at_once() {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kRangeUnits);
+  config.blockDim = dim3(kTokenThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(apart_attention_shared(width));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kRangeUnits, 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int count = 0;
+  for (const void* kernel :
+       {reinterpret_cast<const void*>(apart_kernel<width>), reinterpret_cast<const void*>(heads_kernel<width>)}) {
+    int of_kernel = 0;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(apart_attention_shared(width))) != cudaSuccess ||
+        cudaOccupancyMaxActiveClusters(&of_kernel, kernel, &config) != cudaSuccess) {
+      cudaGetLastError();  // it is nobody else's
+      return 0;
+    }
+    count = count == 0 ? of_kernel : min(count, of_kernel);
+  }
+  return count;
+}
+
 }  // namespace
+
+int attention_clusters(int width) {
+  return width == 64 ? clusters_at_once<64>() : width == 128 ? clusters_at_once<128>() : clusters_at_once<256>();
+}
 
 int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
                            const Stream& stream) {

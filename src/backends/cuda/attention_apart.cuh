@@ -15,7 +15,25 @@ template <int width>
 struct UnitResult {
   float acc[kTileRows][width + 8];  // eight rows lie in different banks
   float2 sums[kTileRows];           // maximum, sum
+
+  // The lane's two rows, and the warp's part of d_v.
+  __device__ __forceinline__ void put(const float (&max)[2], const float (&sum)[4],
+                                      const float (&part)[kValueTiles<width>][4]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = lane / 4 + 8 * r;
+#pragma unroll
+      for (int n = 0; n < kValueTiles<width>; ++n) {
+        const int d = (warp * kValueTiles<width> + n) * 8 + lane % 4 * 2;
+        *reinterpret_cast<float2*>(&acc[row][d]) = {part[n][2 * r], part[n][2 * r + 1]};
+      }
+      if (warp == 0 && lane % 4 == 0) sums[row] = {max[r], sum[2 * r]};
+    }
+  }
 };
+static_assert(sizeof(UnitResult<128>) == apart_result_bytes(128));
 
 template <int width>
 struct ApartShared {
@@ -27,7 +45,9 @@ struct ApartShared {
   uint4 fresh[2][width / 8];              // key and value of the token, where they do not come from the cache
   float4 max[kTileRows][kUnitWarps / 4];  // of what a row sees, by each warp
   float factor[kTileRows];
-  int last[4];
+  int last[2];
+  DevicePlace place;  // where the token goes, where that is asked
+  Rows rows;
 };
 static_assert(sizeof(ApartShared<64>) == apart_attention_shared(64));
 static_assert(sizeof(ApartShared<128>) == apart_attention_shared(128));

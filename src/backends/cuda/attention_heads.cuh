@@ -14,6 +14,7 @@ struct GivenQueries {
   const AttentionArgs& args;
   QueryRows<width, kTileRows / kUnitWarps> own;
 
+  __device__ __forceinline__ void ask_weights(const Rows&) {}
   __device__ __forceinline__ void ask(const Rows& rows) {
     own.ask(args, [&](int i) {
       const int row = i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp;
@@ -39,7 +40,6 @@ struct HeadQueries {
   const AttentionArgs& args;
   const HeadRowsArgs& heads;
   std::int32_t* readers;
-  DevicePlace place;  // where the token goes
 
   struct Asked {
     Run run;
@@ -49,46 +49,47 @@ struct HeadQueries {
 
   __device__ static int first() { return static_cast<int>(threadIdx.x) % kWarp * kRunLength; }
   __device__ static float2* turns(ApartShared<width>& shared) { return reinterpret_cast<float2*>(shared.weights); }
-  // Row n in f32, where the last of the copies goes, which is not under way yet.
+  // Row n in f32, where the second result comes later.
   __device__ static float* plain(ApartShared<width>& shared, int n) {
-    return reinterpret_cast<float*>(shared.ring[kApartCopies - 1]) + n * width;
+    return reinterpret_cast<float*>(&shared.results[1]) + n * width;
   }
   static_assert(sizeof(ApartShared<width>::weights) >= kRopePairs * sizeof(float2));
-  static_assert(sizeof(ApartShared<width>::ring[0]) >= (kTileRows + 1) * width * sizeof(float));
 
   // n: a row of queries; then the key; then the value.
-  __device__ __forceinline__ Asked fetch(const Rows& rows, int n) const {
-    const bool of_q = n < rows.n;
-    const bool of_k = n == rows.n;
-    const std::byte* row = of_q   ? row_of(heads.rope.x, 0, rows.first_head + n)
-                           : of_k ? row_of(heads.k, 0, rows.kv_head)
-                                  : row_of(heads.write.v, 0, rows.kv_head);
-    const std::byte* weight = of_q ? heads.q_norm.data : of_k ? heads.k_norm.data : nullptr;
-    const DType type = of_q ? heads.q_norm.type : heads.k_norm.type;
-    const auto d = static_cast<int>(of_q || of_k ? heads.k.dims[2] : heads.write.v.dims[2]);
-    Asked out;
-    clear_run(out.run);
-    out.weight = {};
-    if (n < rows.n + 2 && first() < d) {
-      load_run<true>(DType::f32, row, first(), d, out.run);
-      if (weight != nullptr) out.weight = load_words<true>(type, weight, first(), d);
-    }
-    return out;
+  __device__ __forceinline__ RunWords weight_of(const Rows& rows, int n) const {
+    const std::byte* weight = n < rows.n ? heads.q_norm.data : heads.k_norm.data;
+    const auto d = static_cast<int>(heads.k.dims[2]);
+    if (n > rows.n || weight == nullptr || first() >= d) return {};
+    return load_words<true>(n < rows.n ? heads.q_norm.type : heads.k_norm.type, weight, first(), d);
+  }
+  __device__ __forceinline__ void fetch(const Rows& rows, int n, Run& run) const {
+    clear_run(run);
+    if (n >= rows.n + 2) return;
+    const std::byte* row = n < rows.n    ? row_of(heads.rope.x, 0, rows.first_head + n)
+                           : n == rows.n ? row_of(heads.k, 0, rows.kv_head)
+                                         : row_of(heads.write.v, 0, rows.kv_head);
+    const auto d = static_cast<int>(n <= rows.n ? heads.k.dims[2] : heads.write.v.dims[2]);
+    if (first() < d) load_run<true>(DType::f32, row, first(), d, run);
+  }
+  // Of two turns, before the heads are there.
+  __device__ __forceinline__ void ask_weights(const Rows& rows) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      asked[i].weight = weight_of(rows, i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp);
   }
   __device__ __forceinline__ void ask(const Rows& rows) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) asked[i] = fetch(rows, i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp);
+    for (int i = 0; i < 2; ++i) fetch(rows, i * kUnitWarps + static_cast<int>(threadIdx.x) / kWarp, asked[i].run);
   }
-  // The place is asked for; sines and cosines meanwhile.
-  __device__ __forceinline__ void find(std::int32_t seq, std::int32_t position, ApartShared<width>& shared) {
-    place = ask_place(args.kv, seq, position);
+  // Where the token goes; sines and cosines meanwhile.
+  __device__ __forceinline__ DevicePlace find(std::int32_t seq, std::int32_t position, ApartShared<width>& shared) {
+    DevicePlace place = ask_place(args.kv, seq, position);
     for (int i = static_cast<int>(threadIdx.x); i < heads.rope.n_rot / 2; i += kTokenThreads) {
       turns(shared)[i] = turn_of(heads.rope, position, i);
     }
     if (place.page >= args.kv.n_pages) place.page = -1;
-  }
-  __device__ __forceinline__ bool is_fresh(const DevicePlace& at) const {
-    return at.page == place.page && at.slot == place.slot;  // one that is there is no -1
+    if (threadIdx.x == 0) shared.place = place;
+    return place;
   }
 
   // To row `at` of two tiles, as QueryRows does it.
@@ -117,7 +118,7 @@ struct HeadQueries {
     const auto d = static_cast<int>(heads.k.dims[2]);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x) / kWarp; n < rows.n + 2; n += kUnitWarps) {
-      const Asked later = fetch(rows, n + 2 * kUnitWarps);
+      const int later = n + 2 * kUnitWarps;
       Run& run = asked[0].run;
       if (n <= rows.n) {
         const DType type = n < rows.n ? heads.q_norm.type : heads.k_norm.type;
@@ -134,17 +135,21 @@ struct HeadQueries {
         put_run(DType::f16, reinterpret_cast<std::byte*>(shared.fresh[n - rows.n]), first(), run);
       }
       asked[0] = asked[1];
-      asked[1] = later;
+      if (later < rows.n + 2) {
+        asked[1].weight = weight_of(rows, later);
+        fetch(rows, later, asked[1].run);
+      }
     }
   }
-  // To the tensors and the cache, by the last of `n_readers` blocks. By the whole block, after a barrier.
-  __device__ __forceinline__ void leave(const Rows& rows, int n_readers, ApartShared<width>& shared) const {
-    if (threadIdx.x == 0) {
-      __threadfence();
-      shared.last[0] = n_readers == 1 || atomicAdd(readers + rows.kv_head, 1) + 1 == n_readers ? 1 : 0;
-    }
-    __syncthreads();
-    if (shared.last[0] == 0) return;
+  // How many have read the heads before this block; for its first thread, and without waiting for the number.
+  __device__ __forceinline__ int count(const Rows& rows) const {
+    __threadfence();
+    return atomicAdd(readers + rows.kv_head, 1);
+  }
+  // To the tensors and the cache: by one block, after all have read the heads.
+  __device__ __forceinline__ void leave(ApartShared<width>& shared) const {
+    const Rows& rows = shared.rows;
+    const DevicePlace place = shared.place;
     if (threadIdx.x == 0) readers[rows.kv_head] = 0;
     const auto d = static_cast<int>(heads.k.dims[2]);
 #pragma unroll 1

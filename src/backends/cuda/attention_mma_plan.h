@@ -70,11 +70,15 @@ constexpr std::int64_t few_attention_shared(int width) {
   return kTileRows * 4 * width + kUnitStages * 2 * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
          kTileRows * (kUnitWarps + 1) * 4 + 48;
 }
+// Bytes of what a unit comes to.
+constexpr std::int64_t apart_result_bytes(int width) {
+  return kTileRows * ((width + 8) * 4 + 8);
+}
 // Bytes: queries; units; weights; places; two results with two numbers per row; a row of K and V; maxima and one
-// number per row; a flag.
+// number per row; flags, a place, which rows they are.
 constexpr std::int64_t apart_attention_shared(int width) {
   return kTileRows * 4 * width + kApartCopies * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
-         2 * kTileRows * ((width + 8) * 4 + 8) + 4 * width + kTileRows * (kUnitWarps + 1) * 4 + 16;
+         2 * apart_result_bytes(width) + 4 * width + kTileRows * (kUnitWarps + 1) * 4 + 64;
 }
 // That run on a multiprocessor at once.
 constexpr int apart_blocks(int width) {
@@ -112,8 +116,8 @@ struct KeptRanges {
   std::int64_t n_ranges = 0;
 };
 
-// `clusters`: whether the GPU has them.
-constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, bool clusters) {
+// `clusters`: of `apart`, that run at once.
+constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, int clusters) {
   MmaPlan plan;
   plan.width = width;
   if (sizes.n_tokens == 0 || sizes.n_heads == 0) return plan;
@@ -135,11 +139,10 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
     plan.few.workers = workers(plan.few, multiprocessors * kBlocksEach);
     plan.many.workers = workers(plan.many, multiprocessors);
   }
-  // Clusters that run at once. All of `apart` do: there is one for each item.
-  const std::int64_t together = std::int64_t{multiprocessors} * apart_blocks(width) / kRangeUnits;
+  // There is a cluster for each item.
   const std::int64_t alone = sizes.n_tokens * sizes.n_kv_heads * plan.few.head_parts;
-  if (clusters && !plan.use_many && alone <= together && sizes.context > kUnit && kept_bytes <= kPartialBytes) {
-    plan.few.workers = std::clamp<std::int64_t>(together / alone, 1, plan.n_ranges);
+  if (!plan.use_many && alone <= clusters && sizes.context > kUnit && kept_bytes <= kPartialBytes) {
+    plan.few.workers = std::clamp<std::int64_t>(clusters / alone, 1, plan.n_ranges);
     plan.few_launch = {.blocks = alone * plan.few.workers * kRangeUnits,
                        .threads = kUnitWarps * kWarp,
                        .shared_bytes = apart_attention_shared(width),
@@ -168,16 +171,18 @@ constexpr MmaScratch mma_scratch(const AttentionSizes& sizes, const MmaPlan& pla
   return {.sums = kept * sizes.d_v, .total = kept * (sizes.d_v + 2)};
 }
 
-static_assert(mma_plan(kOneTokenOf128, 128, 132, false).few_launch.blocks == 256);
-static_assert(mma_plan(kOneTokenOf128, 128, 132, true).few.workers == 8);
-static_assert(mma_plan(kOneTokenOf128, 128, 132, true).few_launch.blocks == 256);
-static_assert(mma_plan({8, 32, 4, 128, 32768}, 128, 132, true).few_launch.cluster == kRangeUnits);
-static_assert(mma_plan({9, 32, 4, 128, 32768}, 128, 132, true).few_launch.cluster == 1);
-static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, true).many.n_tokens == 16);
-static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, true).few.workers == 1);
-static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132, true).few_launch.blocks == 0);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, 0).few_launch.blocks == 256);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, 32).few.workers == 8);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, 32).few_launch.blocks == 256);
+static_assert(mma_plan({8, 32, 4, 128, 32768}, 128, 132, 32).few_launch.cluster == kRangeUnits);
+static_assert(mma_plan({9, 32, 4, 128, 32768}, 128, 132, 32).few_launch.cluster == 1);
+static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, 32).many.n_tokens == 16);
+static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, 32).few.workers == 1);
+static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132, 32).few_launch.blocks == 0);
 
 int launch_attention_few(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
+// How many clusters of `apart` run at once on the current GPU; 0: it has none.
+int attention_clusters(int width);
 int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
                            const Stream& stream);
 int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
