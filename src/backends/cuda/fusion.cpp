@@ -176,7 +176,7 @@ Found head_rows(Ops ops, std::size_t first, const Target& target) {
   args.k_pool_runs = runs(args.write.k_pool);
   args.v_pool_runs = runs(args.write.v_pool);
   const auto* attention = at<Attention>(ops, i + 3);
-  const bool apart =
+  const bool meets =
       attention != nullptr && q_norm != nullptr && overlap_any(attention->out, {&q_norm->weight, &k_norm->weight});
   if (auto op = meets ? nullptr : heads_with(attention, *q, *k, *write, args, target)) {
     return FusedOps{first, i + 4 - first, std::move(op)};
