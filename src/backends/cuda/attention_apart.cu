@@ -155,11 +155,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
     // The last of the blocks that have ranges of these rows merges them all; who that is decides nothing else.
     __syncthreads();
     std::int32_t* ticket = kept.tickets + own_row();
-    if (tid == 0) {
-      __threadfence();
-      shared.last[1] = atomicAdd(ticket, 1) + 1 == min(workers, n_ranges) ? 1 : 0;
-      __threadfence();
-    }
+    if (tid == 0) shared.last[1] = count_in_order(ticket) + 1 == min(workers, n_ranges) ? 1 : 0;
     __syncthreads();
     done = shared.last[1] != 0;
     if (done) {

@@ -141,9 +141,9 @@ struct HeadQueries {
       }
     }
   }
-  // How many have read the heads before this block; for its first thread, and without waiting for the number.
+  // How many have read the heads before this block; for its first thread, after a barrier. Nothing waits for the number
+  // yet, and nothing has to be seen of it: what was read is in shared memory.
   __device__ __forceinline__ int count(const Rows& rows) const {
-    __threadfence();
     return atomicAdd(readers + rows.kv_head, 1);
   }
   // To the tensors and the cache: by one block, after all have read the heads.
