@@ -1,30 +1,14 @@
 #include <utility>
 
+#include "backends/cuda/bulk_copy.cuh"
 #include "backends/cuda/float_bulk_plan.h"
 #include "backends/cuda/float_chains.cuh"
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/wgmma.cuh"
 
 namespace conclave::cuda {
 namespace {
 
 #if __CUDA_ARCH__ >= 900
-
-// Barriers that this thread has made are there for copies.
-__device__ __forceinline__ void barriers_for_copies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-// The one arrival at a barrier that then waits for so many bytes.
-__device__ __forceinline__ void barrier_expect(std::uint64_t* barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-}
-// Bytes, a multiple of 16, of which a barrier is told.
-__device__ __forceinline__ void copy_bulk(unsigned to, const std::byte* from, unsigned bytes, std::uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
-}
 
 template <int kStages>
 struct BulkBarriers {
@@ -48,7 +32,7 @@ __device__ __forceinline__ void copy_pieces(const FloatRowsArgs& args, int first
     return 4U * static_cast<unsigned>(min(kBulkPiece, args.k - piece * kBulkPiece));
   };
   const auto expect = [&](int piece, int place) {
-    if (line == 0) barrier_expect(&at.full[place], kOf.lines() * bytes_of(piece));
+    if (line == 0) expect_bytes(&at.full[place], kOf.lines() * bytes_of(piece));
     __syncwarp();
   };
   const auto copy = [&](int piece, int place) {
@@ -98,7 +82,7 @@ __global__ void __launch_bounds__(kBulkThreads, 1) float_bulk(const __grid_const
       barrier_init(&at.full[i], 1);
       barrier_init(&at.empty[i], kBulkWarps);
     }
-    barriers_for_copies();
+    end_barrier_init();
   }
   __syncthreads();
   if (warp == kBulkWarps) {

@@ -1,7 +1,6 @@
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/lone_row.cuh"
 #include "backends/cuda/route_token.cuh"
-#include "backends/cuda/unusable.cuh"
 
 namespace conclave::cuda {
 namespace {

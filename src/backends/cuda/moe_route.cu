@@ -2,7 +2,6 @@
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/quantize.cuh"
 #include "backends/cuda/route_token.cuh"
-#include "backends/cuda/unusable.cuh"
 
 namespace conclave::cuda {
 namespace {
