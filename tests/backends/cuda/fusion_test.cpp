@@ -446,6 +446,7 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
                            Kind{256, 2, false, RopeStyle::neox}, Kind{128, 6, false, RopeStyle::interleaved}}) {
     for (const std::int32_t at : {0, 31, 63, 64, 700, 1200}) {
       for (const std::int32_t seq : {1, 7}) {
+        if (seq == 7 && at == 0) continue;  // no sequence, no turn: nothing would be written
         Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
         const Program program = block.record_heads(seq, at, kind.n_heads);
         const auto fused = cuda::fuse(program.ops(), device.target(), nullptr);
