@@ -63,8 +63,15 @@ double run_workload(Session& session, const Workload& work, const TokenLists& to
     if (hooks.between) hooks.between(seconds);
     if (hooks.starting) hooks.starting(step);
     const auto start = Clock::now();
-    session.step(inputs, step + 1 == steps ? hooks.last : hooks.step);
+    session.step(inputs, hooks.step);
     seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  if (hooks.check.logits) {
+    for (StepInput& input : inputs) {
+      session.cut(input.sequence, session.length(input.sequence) - 1);
+      input.tokens = input.tokens.last(1);
+    }
+    session.step(inputs, hooks.check);
   }
   return seconds;
 }

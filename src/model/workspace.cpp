@@ -59,6 +59,7 @@ void Workspace::visit(Tensors& t, const ModelConfig& c, const WorkspaceShape& sh
   f32(t.k, {n, kv_width});
   f32(t.v, {n, kv_width});
   f32(t.logits, {n_out, c.n_vocab});
+  i32(t.best, {n_out});
 
   f32(t.moe.logits, {n, e.n_experts});
   i32(t.moe.groups.offsets, {e.n_experts + 1});
@@ -127,6 +128,10 @@ AttentionScratch Workspace::attention(std::int64_t n_tokens) const {
 
 Tensor Workspace::logits(std::int64_t n_out) const {
   return first(tensors_.logits, n_out);
+}
+
+Tensor Workspace::best(std::int64_t n_out) const {
+  return first(tensors_.best, n_out);
 }
 
 Routing Workspace::routing(std::int64_t layer) const {

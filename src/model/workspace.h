@@ -38,6 +38,7 @@ class Workspace {
   // The rows of the head: gathered from those of the step, which stay as they are.
   RowScratch out_rows(std::int64_t n_out) const;
   Tensor logits(std::int64_t n_out) const;  // f32 [n_out, n_vocab]
+  Tensor best(std::int64_t n_out) const;    // i32 [n_out]: the largest of each row of them
   // Experts' scratch for n rows; of a layer, since with tracing each layer keeps its routing.
   MoeScratch moe(std::int64_t layer, const Tensor& normed, const Tensor& live) const;
   Routing routing(std::int64_t layer) const;
@@ -48,6 +49,7 @@ class Workspace {
     RowScratch out;
     Tensor q, k, v;
     Tensor logits;
+    Tensor best;
     MoeScratch moe;
     std::vector<Routing> routings;  // one, or [n_layers]
   };
