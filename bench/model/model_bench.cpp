@@ -224,8 +224,8 @@ class ModelBench {
       output_.progress(fmt::format("{}: {} of {}", title, i + 1, options_.repetitions));
       row_of_run = 0;
       machine.begin();
-      const double seconds = run_workload(session, work, tokens, hooks);
-      result.repetitions.push_back({.seconds = seconds, .peaks = machine.end()});
+      const RunTime time = run_workload(session, work, tokens, hooks);
+      result.repetitions.push_back({.seconds = time.seconds, .cpu_seconds = time.cpu_seconds, .peaks = machine.end()});
     }
     result.resident = resident_memory();
     return wrong.empty() ? wrong : fmt::format("{}: {}", title, wrong);
@@ -236,7 +236,8 @@ class ModelBench {
     Workload few = work;
     if (work.kind == WorkKind::decode) few.tokens = std::min<std::int64_t>(few.tokens, kWarmUpSteps);
     few.depth = 0;
-    for (int i = 0; i < 2; ++i) run_workload(session, few, tokens, {});  // a GPU makes its graph in the second run
+    const RunHooks wait{.step = {.best = [](const BestRow&) {}}};
+    for (int i = 0; i < 2; ++i) run_workload(session, few, tokens, wait);  // a GPU makes its graph in the second run
   }
 
   const ModelBenchOptions& options_;

@@ -46,8 +46,13 @@ struct RunHooks {
   std::function<void(std::int64_t step)> starting;  // before each step, its number
 };
 
-// Runs the workload in sequences that are made for it and dropped; gives the seconds its steps took. `tokens`: work.context()
+struct RunTime {
+  double seconds = 0;
+  double cpu_seconds = 0;  // of all cores, in that time: what the host had to do
+};
+
+// Runs the workload in sequences that are made for it and dropped; gives what its steps took. `tokens`: work.context()
 // of each sequence.
-double run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
+RunTime run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
 
 }  // namespace conclave::bench
