@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "conclave/model.h"
 
@@ -115,6 +116,11 @@ class Session {
   std::span<const float> extend(SequenceId sequence, std::span<const std::int32_t> tokens);
   // One sequence: the id of the largest of these logits, as BestRow has it.
   std::int32_t extend_best(SequenceId sequence, std::span<const std::int32_t> tokens);
+
+  // How often each expert of each layer was chosen since the session was made: [n_layers][n_experts], layer by layer.
+  // Devices count while they route, and are asked here. In the last layer only tokens whose logits were wanted have
+  // experts.
+  std::vector<std::int64_t> expert_counts();
 
   const Model& model() const;
   std::int64_t context() const;

@@ -74,6 +74,7 @@ struct Session::Impl {
   void give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks);
   std::span<const float> logit_row(std::int64_t i);
   float first_logit(std::int64_t i);
+  std::vector<std::int64_t> expert_counts();
 
   Model model;
   Device& device;
@@ -95,6 +96,8 @@ struct Session::Impl {
   std::vector<float> weights;
   std::vector<float> logits;  // where the host cannot see the device's
   std::vector<std::int32_t> best;
+  std::vector<std::uint32_t> seen_counts;  // the device's, which start anew at 2^32, when they were last asked for
+  std::vector<std::int64_t> total_counts;
 };
 
 // Everything that can be wrong with a request, before anything is changed. Gives the number of tokens.
@@ -259,6 +262,17 @@ void Session::Impl::step(std::span<const StepInput> requests, const StepHooks& h
   }
 }
 
+std::vector<std::int64_t> Session::Impl::expert_counts() {
+  const Tensor counts = workspace.expert_counts();
+  std::vector<std::uint32_t> now(static_cast<std::size_t>(element_count(counts)));
+  device.download(*counts.buffer, counts.byte_offset, std::as_writable_bytes(std::span(now)));
+  seen_counts.resize(now.size());
+  total_counts.resize(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i) total_counts[i] += now[i] - seen_counts[i];
+  seen_counts = std::move(now);
+  return total_counts;
+}
+
 Session::Session(const Model& model, const SessionOptions& options) : impl_(std::make_unique<Impl>(model, options)) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
@@ -296,6 +310,10 @@ std::int32_t Session::extend_best(SequenceId sequence, std::span<const std::int3
   const StepInput input{.sequence = sequence, .tokens = tokens};
   impl_->step({&input, 1}, {.best = [&id](const BestRow& row) { id = row.id; }});
   return id;
+}
+
+std::vector<std::int64_t> Session::expert_counts() {
+  return impl_->expert_counts();
 }
 
 const Model& Session::model() const {

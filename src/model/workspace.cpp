@@ -76,6 +76,7 @@ void Workspace::visit(Tensors& t, const ModelConfig& c, const WorkspaceShape& sh
     i32(routing.experts, {n, e.rule.top_k});
     f32(routing.weights, {n, e.rule.top_k});
   }
+  i32(t.expert_counts, {c.n_layers, e.n_experts});
 }
 
 std::int64_t Workspace::bytes_for(const ModelConfig& config, const WorkspaceShape& shape) {
@@ -145,7 +146,9 @@ MoeScratch Workspace::moe(std::int64_t layer, const Tensor& normed, const Tensor
   return {.normed = normed,
           .live = live,
           .logits = first(s.logits, n),
-          .routing = {.experts = first(kept.experts, n), .weights = first(kept.weights, n)},
+          .routing = {.experts = first(kept.experts, n),
+                      .weights = first(kept.weights, n),
+                      .counts = select_outer(tensors_.expert_counts, layer)},
           .groups = {.offsets = s.groups.offsets,
                      .row_pair = first(s.groups.row_pair, n * top_k_),
                      .pair_row = first(s.groups.pair_row, n)},

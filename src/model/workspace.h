@@ -42,6 +42,7 @@ class Workspace {
   // Experts' scratch for n rows; of a layer, since with tracing each layer keeps its routing.
   MoeScratch moe(std::int64_t layer, const Tensor& normed, const Tensor& live) const;
   Routing routing(std::int64_t layer) const;
+  Tensor expert_counts() const { return tensors_.expert_counts; }  // i32 [n_layers, n_experts]: adds up over the steps
 
  private:
   struct Tensors {
@@ -52,6 +53,7 @@ class Workspace {
     Tensor best;
     MoeScratch moe;
     std::vector<Routing> routings;  // one, or [n_layers]
+    Tensor expert_counts;
   };
   template <class Visit>
   static void visit(Tensors& t, const ModelConfig& config, const WorkspaceShape& shape, Visit&& visit);

@@ -23,6 +23,7 @@ RouteArgs route_args(const MoeRoute& op) {
           .experts = view_of(op.out.experts),
           .weights = view_of(op.out.weights),
           .no_finite = ints_of(op.out.no_finite),
+          .counts = ints_of(op.out.counts),
           .live = ints_of(op.live)};
 }
 

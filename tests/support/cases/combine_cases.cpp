@@ -147,6 +147,7 @@ Op ffn(CaseBuilder& b, const FfnShape& shape) {
             .expert_out = b.output(DType::f32, {n_pairs, d_model}),
             .residual = b.values(shape.residual, {n_tokens, d_model})};
   if (route.counter) op.routing.no_finite = b.ints(DType::i32, {1}, {0});
+  if (route.counts) op.routing.counts = count_tensor(b, route);
   if (shape.d_shared > 0) {
     const std::int64_t d_shared = width_for(shape.gate_up, shape.d_shared);
     op.shared = {.gate = b.weights(shape.gate_up, {d_shared, d_model}),
@@ -253,6 +254,17 @@ std::vector<CaseSpec> moe_ffn_cases() {
     add(fmt::format("live {} of 4", live),
         {.route = {.n_tokens = 4, .n_experts = 6, .rule = {.top_k = 2}, .live = live}, .d_shared = 5});
   }
+  for (const std::int64_t n_tokens : {1, 5, 70}) {
+    add(fmt::format("counts of {} tokens", n_tokens),
+        {.route = {.n_tokens = n_tokens, .n_experts = 9, .rule = {.top_k = 3}, .counts = -1}, .norm = true});
+  }
+  add("counts of live tokens", {.route = {.n_tokens = 4,
+                                          .n_experts = 6,
+                                          .rule = {.top_k = 2},
+                                          .logits = Logits::hopeless,
+                                          .counter = true,
+                                          .counts = 3,
+                                          .live = 3}});
   return list.take();
 }
 
