@@ -171,7 +171,6 @@ void expect_same_results(const MoeFfn& got, const MoeFfn& want) {
   EXPECT_EQ(dense_bits(got.routing.experts), dense_bits(want.routing.experts));
   EXPECT_EQ(dense_bits(got.routing.weights), dense_bits(want.routing.weights));
   EXPECT_EQ(dense_bits(got.routing.no_finite), dense_bits(want.routing.no_finite));
-  EXPECT_EQ(dense_bits(got.routing.counts), dense_bits(want.routing.counts));
   EXPECT_EQ(dense_bits(got.residual), dense_bits(want.residual));
   if (got.next.out.defined()) {
     EXPECT_EQ(dense_bits(got.next.out), dense_bits(want.next.out));
@@ -213,6 +212,7 @@ TEST(MoeFfn, IsItsSequenceRunOneByOneBitForBit) {
     if (ops.shared) run(*ops.shared);
     std::visit([](const auto& combine) { run(combine); }, ops.combine);
     expect_same_results(fused, apart);
+    EXPECT_EQ(ints_of(fused.routing.counts), ints_of(apart.routing.counts));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
 }
