@@ -216,9 +216,13 @@ class GpuBench {
   double time_of(const std::vector<AnyOp>& ops) {
     Program program;
     for (const AnyOp& op : ops) program.record(op);
+    return time_of(program, ops.size());
+  }
+  // Of one of `count` equal parts.
+  double time_of(const Program& program, std::size_t count) {
     const auto executable = gpu_.compile(program, {.capture = true});
     const double us = 1e6 * median_seconds([&] { executable->run(); }, 10);
-    return us / static_cast<double>(ops.size());
+    return us / static_cast<double>(count);
   }
 
   void report_stages(const std::vector<MoeFfn>& ops) {
@@ -235,7 +239,13 @@ class GpuBench {
       down.push_back(steps.down);
       combine.push_back(std::get<MoeCombineResidualNorm>(steps.combine));
     }
-    output_.print(fmt::format("    route {:.2f}  group {:.2f}", time_of(route), time_of(group)));
+    Program both;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      both.record(route[i]);
+      both.record(group[i]);
+    }
+    output_.print(fmt::format("    route {:.2f}  group {:.2f}  both {:.2f}", time_of(route), time_of(group),
+                              time_of(both, ops.size())));
     // The products read the routing of the last one: all of them see the same experts in layers of their own.
     output_.print(fmt::format("  gate_up {:.2f}  down {:.2f}  combine {:.2f}\n", time_of(gate_up), time_of(down),
                               time_of(combine)));

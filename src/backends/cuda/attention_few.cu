@@ -1,26 +1,13 @@
 // `few` of attention_mma_plan.h: a block has one token and up to 16 heads, and its warps share each unit. A warp has
 // scores and weights of eight positions; then, for all 64, an eighth of d_v, whose totals stay in its registers.
-#include "backends/cuda/attention_mma.cuh"
+#include "backends/cuda/attention_bank.cuh"
+#include "backends/cuda/attention_few.cuh"
 #include "backends/cuda/launch.cuh"
 
 namespace conclave::cuda {
 namespace {
 
-constexpr int kThreads = kUnitWarps * kWarp;
-constexpr int kFound = 4;                   // units whose places are in shared memory
-constexpr float kLeast = -0x1.fffffep127F;  // what a row sees is no less: never -infinity less -infinity
-static_assert(kUnit / kUnitWarps == 8 && kUnitStages == 3 && kThreads == kFound * kUnit);
-
-// RowPlaces of a unit.
-struct UnitPlaces {
-  long long k[kUnit];
-  long long v[kUnit];
-
-  __device__ __forceinline__ void set(int i, const RowPlace& place) {
-    k[i] = place.k;
-    v[i] = place.v;
-  }
-};
+static_assert(kUnitStages == 3);
 
 template <int width>
 struct FewShared {
@@ -38,74 +25,11 @@ static_assert(sizeof(FewShared<64>) == few_attention_shared(64));
 static_assert(sizeof(FewShared<128>) == few_attention_shared(128));
 static_assert(sizeof(FewShared<256>) == few_attention_shared(256));
 
-// rows_of() for one token, with nothing loaded, and no division where there is one token, one worker, or few heads.
-__device__ __forceinline__ Rows few_rows(const AttentionArgs& args, const AttentionCut& cut, unsigned item) {
-  Rows rows;
-  const auto parts = static_cast<unsigned>(cut.head_parts);
-  const auto n_tokens = static_cast<unsigned>(cut.n_groups);
-  const unsigned per_token = static_cast<unsigned>(args.k.dims[2]) * parts;
-  unsigned worker = 0;
-  unsigned later = 0;
-  unsigned part = 0;
-  if (item >= n_tokens * per_token) {
-    worker = item / (n_tokens * per_token);
-    item -= worker * (n_tokens * per_token);
-  }
-  if (item >= per_token) {
-    later = item / per_token;
-    item -= later * per_token;
-  }
-  if (parts > 1) {
-    part = item % parts;
-    item /= parts;
-  }
-  rows.first_token = n_tokens - 1 - later;
-  rows.kv_head = static_cast<std::int32_t>(item);
-  rows.worker = static_cast<std::int32_t>(worker);
-  rows.n = rows.n_heads = min(cut.n_heads, args.group - static_cast<std::int32_t>(part) * cut.n_heads);
-  rows.first_head = item * static_cast<unsigned>(args.group) + part * static_cast<unsigned>(cut.n_heads);
-  return rows;
-}
-
-// The tile of queries as the left operand: high parts in registers, low parts where they are.
-template <int width>
-struct FewQueries {
-  unsigned high[width / 16][4];
-  const uint4* low;
-
-  __device__ __forceinline__ explicit FewQueries(const uint4 (&q)[2][kTileRows * width / 8]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int lane_at = tile_piece<width>(lane % 16, lane / 16);
-    low = q[1];
-#pragma unroll
-    for (int step = 0; step < width / 16; ++step) load_tiles(high[step], q[0] + further_piece(lane_at, 2 * step));
-  }
-  // A half of d of q . k for eight positions, high and low parts.
-  __device__ __forceinline__ void add_half(int half, const uint4* keys, float (&a)[4], float (&b)[4]) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int lane_at = tile_piece<width>(lane % 16, lane / 16);
-    const int key_at = tile_piece<width>(lane % 8, lane / 8);
-#pragma unroll
-    for (int i = 0; i < width / 32; i += 2) {
-      const int step = half * (width / 32) + i;
-      unsigned k[4];
-      load_tiles(k, keys + further_piece(key_at, 2 * step));
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        unsigned part[4];
-        load_tiles(part, low + further_piece(lane_at, 2 * (step + j)));
-        add_mma_f16_k16(a, high[step + j], k[2 * j], k[2 * j + 1]);
-        add_mma_f16_k16(b, part, k[2 * j], k[2 * j + 1]);
-      }
-    }
-  }
-};
-
 // What positions have come to for the lane's two rows, and for the warp's part of d_v. All rows see the same positions:
 // both maxima are -infinity, or none.
 template <int width>
 struct Total {
-  static constexpr int kTiles = width / 8 / kUnitWarps;  // of eight elements
+  static constexpr int kTiles = kValueTiles<width>;
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
   float acc[kTiles][4] = {};
@@ -171,12 +95,12 @@ __device__ __forceinline__ void store(const AttentionArgs& args, const Rows& row
 template <int width>
 __device__ __forceinline__ void attend(const AttentionArgs& args, const AttentionCut& cut, const KeptRanges& kept,
                                        unsigned item, FewShared<width>& shared) {
-  static_assert(kMergeAhead<width> * kThreads * 16 <= sizeof(shared.keys) + sizeof(shared.values));
+  static_assert(kMergeAhead<width> * kTokenThreads * 16 <= sizeof(shared.keys) + sizeof(shared.values));
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
   const int lane = tid % kWarp;
   const int workers = static_cast<int>(cut.workers);
-  const Rows rows = few_rows(args, cut, item);
+  const Rows rows = rows_of_token(args, cut, item);
   // Asked for together, before anything is waited for.
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
@@ -217,26 +141,11 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(rows.kv_head, asked) : RowPlace{});
   __syncthreads();
 
-  // A thread brings the same 16 bytes of several rows.
-  constexpr int kRowPieces = width / 8;
-  constexpr int kRowStep = kThreads / kRowPieces;
-  const int piece = tid % kRowPieces;
-  const int own_row = tid / kRowPieces;
-  const auto bring = [&](const View& pool, const long long* places, uint4* to) {
-    const bool is_piece = piece < static_cast<int>(pool.dims[3]) / 8;
-    to += tile_piece<width>(own_row, piece);
-#pragma unroll(kUnit / kRowStep < 4 ? kUnit / kRowStep : 4)
-    for (int row = 0; row < kUnit; row += kRowStep) {
-      const long long at = places[own_row + row];
-      const bool is = is_piece && at >= 0;
-      copy_16_or_zeros(to + row * kRowPieces, pool.data + (is ? at + piece * 16 : 0), is);
-    }
-  };
   // Keys are wanted a unit earlier than values: those of unit i, and the values of the one before it.
   const auto ask = [&](int i, int key_stage, int value_stage) {
-    if (unit_of(i) < n_units) bring(args.k, shared.places[i % kFound].k, shared.keys[key_stage]);
+    if (unit_of(i) < n_units) bring_unit<width>(args.k, shared.places[i % kFound].k, shared.keys[key_stage]);
     if (i > 0 && unit_of(i - 1) < n_units) {
-      bring(args.v, shared.places[(i - 1) % kFound].v, shared.values[value_stage]);
+      bring_unit<width>(args.v, shared.places[(i - 1) % kFound].v, shared.values[value_stage]);
     }
     end_copies();
   };
@@ -258,33 +167,11 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   int unit = unit_of(0);
 #pragma unroll 1
   for (int i = 0; unit < n_units; ++i) {
-    const auto places = *reinterpret_cast<const longlong2*>(&shared.places[i % kFound].k[8 * warp + lane % 4 * 2]);
     float scores[4];
-    const bool there[2] = {places.x >= 0, places.y >= 0};
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float max = -INFINITY;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float& score = scores[2 * r + j];
-        score = there[j] ? (y[0][2 * r + j] + y[1][2 * r + j]) * factors[r] : -INFINITY;
-        if (there[j]) max = fmaxf(max, fmaxf(score, kLeast));
-      }
-      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
-      max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 2));
-      if (lane % 4 == 0) reinterpret_cast<float*>(shared.max[lane / 4 + 8 * r])[warp] = max;
-    }
+    finish_scores(y, factors, shared.places[i % kFound], shared.max, scores);
     __syncthreads();  // and nobody still reads the values and the weights of the unit before
     Total<width> next;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float4 a = shared.max[lane / 4 + 8 * r][0];
-      const float4 b = shared.max[lane / 4 + 8 * r][1];
-      next.max[r] = fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
-      const float base = fmaxf(next.max[r], kLeast);
-      reinterpret_cast<__half2*>(&shared.weights[lane / 4 + 8 * r][warp])[lane % 4] =
-          __floats2half2_rn(power_of_two(scores[2 * r] - base), power_of_two(scores[2 * r + 1] - base));
-    }
+    leave_weights(scores, shared.max, shared.weights, next.max);
     await_copies<1>();  // these values, and the keys of the next unit
     __syncthreads();
 
@@ -305,20 +192,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       queries.add_half(half, keys, y[0], y[1]);
-      unsigned p[2][4];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        load_tiles(p[j], &shared.weights[lane % 16][lane / 16 + 4 * half + 2 * j]);
-        add_mma_f16_k16(sums, p[j], kOnes, kOnes);
-      }
-#pragma unroll
-      for (int n = 0; n < Total<width>::kTiles; ++n) {
-        unsigned v[4];
-        const int at = tile_piece<width>(lane, warp * Total<width>::kTiles) ^ n;
-        load_tiles_turned(v, values + half * 4 * width + at);
-        add_mma_f16_k16(next.acc[n], p[0], v[0], v[1]);
-        add_mma_f16_k16(next.acc[n], p[1], v[2], v[3]);
-      }
+      add_values<width>(half, shared.weights, values, next.acc, sums);
     }
     next.sum[0] = sums[0], next.sum[1] = sums[2];
     range.add(next);
@@ -336,11 +210,13 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
     unit = unit_of(i + 1);
   }
   if (keep) {
-    merge_if_last<width, kThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0],
-                                   shared.keys[0]);
+    merge_if_last<width, kTokenThreads>(args, kept, shared.rows, min(workers, n_ranges), n_ranges, shared.last[0],
+                                        shared.keys[0]);
+    if (shared.last[0] == 0) return;
   } else {
     store<width>(args, shared.rows, total);
   }
+  if (args.bank.q != nullptr) leave_in_bank(args, shared.rows);
 }
 
 // Which of the block's next kUnitWarps items, from `item` on, `many` does not take: bit i for the ith. A warp looks at
@@ -352,7 +228,7 @@ __device__ __forceinline__ unsigned items_left(const AttentionArgs& args, const 
   item += warp * gridDim.x;
   bool left = false;
   if (item < n_items) {
-    const auto token = static_cast<unsigned>(few_rows(args, cut, item).first_token);
+    const auto token = static_cast<unsigned>(rows_of_token(args, cut, item).first_token);
     const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
     const bool taken = of_one_sequence(args, token - token % static_cast<unsigned>(cut.run), cut.run, n_live);
     left = !taken && token < n_live;
@@ -367,7 +243,7 @@ __device__ __forceinline__ unsigned items_left(const AttentionArgs& args, const 
 }
 
 template <int width>
-__global__ void __launch_bounds__(kThreads, width <= 128 ? 2 : 1)
+__global__ void __launch_bounds__(kTokenThreads, width <= 128 ? 2 : 1)
     few_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                const __grid_constant__ KeptRanges kept) {
   begin();

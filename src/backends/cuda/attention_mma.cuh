@@ -24,6 +24,29 @@ __device__ __forceinline__ int further_piece(int at, int further) {
   return (at ^ (further & 7)) + (further & ~7);
 }
 
+// How a row of queries becomes f16 in two parts.
+struct HalfParts {
+  __half2 high;
+  __half2 low;
+};
+struct QueryScale {
+  float grow;
+  float factor;  // what scores are multiplied by
+
+  __device__ __forceinline__ QueryScale(float scale, float largest) {
+    // Exponents as f32 stores them: the largest gets 127 + 14. An infinity stays one, and its low part is NaN.
+    const unsigned grown = min(268U - (__float_as_uint(largest) >> 23U), 253U);
+    grow = __uint_as_float(grown << 23U);
+    factor = scale * 0x1.715476p+0F * __uint_as_float((254U - grown) << 23U);
+  }
+  __device__ __forceinline__ HalfParts split(float x, float y) const {
+    const float a = x * grow;
+    const float b = y * grow;
+    const __half2 h = __floats2half2_rn(a, b);
+    return {h, __floats2half2_rn(a - __low2float(h), b - __high2float(h))};
+  }
+};
+
 // Rows of queries on their way through a warp's registers: asked for together, then written one by one.
 template <int width, int n_rows>
 struct QueryRows {
@@ -64,20 +87,15 @@ struct QueryRows {
     for (int step = kWarp / 2; step > 0; step /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
     }
-    // Exponents as f32 stores them: the largest gets 127 + 14. An infinity stays one, and its low part is NaN.
-    const unsigned grown = min(268U - (__float_as_uint(largest) >> 23U), 253U);
-    const float grow = __uint_as_float(grown << 23U);
+    const QueryScale scale(args.scale, largest);
 #pragma unroll
     for (int i = 0; i < width / 32; i += 2) {
-      const float a = x[r][i] * grow;
-      const float b = x[r][i + 1] * grow;
-      const __half2 h = __floats2half2_rn(a, b);
-      const __half2 l = __floats2half2_rn(a - __low2float(h), b - __high2float(h));
+      const HalfParts parts = scale.split(x[r][i], x[r][i + 1]);
       const int word = tile_piece<width>(at, d_of(i) / 8) * 4 + d_of(i) % 8 / 2;
-      reinterpret_cast<__half2*>(high)[word] = h;
-      reinterpret_cast<__half2*>(low)[word] = l;
+      reinterpret_cast<__half2*>(high)[word] = parts.high;
+      reinterpret_cast<__half2*>(low)[word] = parts.low;
     }
-    return args.scale * 0x1.715476p+0F * __uint_as_float((254U - grown) << 23U);
+    return scale.factor;
   }
 };
 

@@ -26,6 +26,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kv_view_plan.h"
+#include "backends/cuda/row_plan.h"
 
 namespace conclave::cuda {
 
@@ -38,7 +39,8 @@ inline constexpr int kAttentionManyRows = 64;
 inline constexpr int kAttentionFewThreads = 128;
 inline constexpr int kAttentionManyThreads = 256;
 inline constexpr int kMergeThreads = kSlice;
-inline constexpr std::int64_t kManyTokens = 16;  // from here on `many` is worth a launch
+inline constexpr std::int64_t kManyTokens = 16;  // from here on `many` is worth a launch,
+inline constexpr std::int64_t kManySteps = 129;  // and from here on where each may well be of another sequence
 inline constexpr std::int64_t kMaxPasses = 8;
 inline constexpr std::int64_t kPartialBytes = std::int64_t{256} << 20;
 inline constexpr std::int64_t kAttentionMaxBlocks = 1 << 20;
@@ -57,6 +59,7 @@ struct AttentionArgs {
   std::int32_t group = 1;    // heads that share a KV head
   bool vectors = false;      // K and V are 16-bit numbers in whole aligned 16-byte words, K no wider than a slice
   float scale = 1;
+  BankOut bank;  // attention_few: where it also leaves the rows of `out`, [n_tokens, n_heads * d_v], as int8
   // Results of units first_unit .. first_unit + n_kept - 1 of each row, and what earlier passes have come to.
   bool split = false;
   std::int64_t first_unit = 0;
@@ -84,6 +87,7 @@ struct AttentionSizes {
   std::int64_t n_kv_heads = 1;
   std::int64_t d_v = 0;
   std::int64_t context = 0;
+  bool decode = false;
 };
 
 constexpr std::int64_t slices_of(std::int64_t d) {

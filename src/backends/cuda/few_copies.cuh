@@ -207,13 +207,11 @@ __device__ __forceinline__ void copy_row(const UnitArgs& args, int from, const R
   if (is_affine(type) && lane < 8) copy_4(to.sums(at.r, at.slot, lane), args.sums + taken * 16 + 2 * lane);
   if (lane == kWarp - 1) copy_4(to.scale + place, args.scale + taken);
 }
-// The same, made here.
+// The same, made here of the eight values that each lane has of it.
 template <DType type>
-__device__ __forceinline__ void make_row(const UnitArgs& args, int from, const RowPlace& at, const StagedRows& to) {
+__device__ __forceinline__ void put_row(const float* v, const RowPlace& at, const StagedRows& to) {
   const int lane = threadIdx.x % kWarp;
   const int place = at.slot * 2 * kRowTile + at.r;
-  float v[8];
-  load_chunk(args.x_type, args.x + max(from, 0) * args.x_stride, at.c, std::int64_t{args.chunks} * kChunk, lane, v);
   const QuantizedLane made = quantize_lane(v);
   LaneWeights<type>::put(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, made.low, made.high);
   if constexpr (is_affine(type)) {
@@ -229,17 +227,26 @@ __device__ __forceinline__ void make_row(const UnitArgs& args, int from, const R
 template <DType type, class Where>
 __device__ __forceinline__ void stage_rows(const UnitArgs& args, const TableSlot* slots, int n, const StagedRows& to,
                                            Where&& where) {
+  if (args.q != nullptr) {
 #pragma unroll 1
-  for (int i = 0; i < n; ++i) {
-    const RowPlace at = where(i);
-    if (args.q != nullptr) {
-      copy_row<type>(args, slots[at.r].from, at, to);
-    } else {
-      make_row<type>(args, slots[at.r].from, at, to);
+    for (int i = 0; i < n; ++i) copy_row<type>(args, slots[where(i).r].from, where(i), to);
+    end_copies();
+    await_copies<0>();
+    return;
+  }
+  constexpr int kAhead = 3;  // on their way while one is made
+  float v[kAhead][8] = {};
+#pragma unroll 1
+  for (int i = -kAhead; i < n; ++i) {
+    if (i >= 0) put_row<type>(v[0], where(i), to);
+#pragma unroll
+    for (int j = 0; j < 8 * (kAhead - 1); ++j) v[j / 8][j % 8] = v[j / 8 + 1][j % 8];
+    if (i + kAhead < n) {
+      const RowPlace at = where(i + kAhead);
+      load_chunk(args.x_type, args.x + max(slots[at.r].from, 0) * args.x_stride, at.c,
+                 std::int64_t{args.chunks} * kChunk, threadIdx.x % kWarp, v[kAhead - 1]);
     }
   }
-  end_copies();
-  await_copies<0>();
 }
 
 }  // namespace conclave::cuda

@@ -271,17 +271,17 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   auto* const scales = reinterpret_cast<float*>(rows_q + kRows * kFewRowStride);
   const StagedRows rows{rows_q, scales};
 
-  // Blocks have equal runs of all (list, part), one after another. A part of warps that share goes to all of them,
+  // Blocks have equal runs of all (pass, part), one after another. A part of warps that share goes to all of them,
   // others to the warps in turn. The first weights of one matrix are fetched before anything is waited for.
   const bool one_matrix = args.table.begin == nullptr;
-  const auto first_of = [&](unsigned block, int n_lists) {
-    const unsigned items = static_cast<unsigned>(n_lists) * static_cast<unsigned>(parts);
+  const auto first_of = [&](unsigned block, int n_passes) {
+    const unsigned items = static_cast<unsigned>(n_passes) * static_cast<unsigned>(parts);
     const unsigned each = items / gridDim.x;
     return static_cast<int>(each * block + min(block, items - each * gridDim.x));
   };
   Fetcher<type> fetcher(runs[warp], ring, kShares ? warp % share : 0, kShares ? share : 1, kShares ? tiles : kFewWarps);
   int step = 0;
-  // Parts first .. end - 1 of a list, then `more` of the next one.
+  // Parts first .. end - 1 of a pass, then `more` of the next one.
   const auto set_run = [&](TileRun run, int first, int end, int more) {
     run.first = kShares ? 0 : first;
     run.split = kShares ? end * tiles : end - first;
@@ -302,11 +302,11 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
   begin();
   const FewWork<type> work{args, fetcher, shared, rows, slots, reinterpret_cast<float4*>(scales + kFewScales), step};
 #pragma unroll 1
-  for (int first_list = 0; first_list < args.table.n_lists; first_list = active.begin + kListed) {
-    if (!one_matrix) active.find(args.table, first_list);
-    const int n_lists = one_matrix ? 1 : active.count;
-    int item = first_of(blockIdx.x, n_lists);
-    int end_item = first_of(blockIdx.x + 1, n_lists);
+  for (int first_list = 0, skip = 0; first_list < args.table.n_lists;) {
+    if (!one_matrix) active.find(args.table, first_list, skip, kRows, args.most_rows);
+    const int n_passes = one_matrix ? 1 : active.count;
+    int item = first_of(blockIdx.x, n_passes);
+    int end_item = first_of(blockIdx.x + 1, n_passes);
 #pragma unroll 1
     while (item < end_item) {
       const int place = item / parts;
@@ -314,14 +314,14 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
       const int first = item - place * parts;
       const int end = min(parts, first + end_item - item);
       item += end - first;
-      const RowRange range = range_of(args.table, list);
+      const RowRange range = one_matrix ? range_of(args.table, list) : active.rows(args.table, place, kRows);
       TileRun run{.list = {list, 0}, .begin = {range.begin, 0}, .left = range.end - range.begin};
       const auto is_mine = [&](int rows) { return rows > 0 && (args.most_rows == 0 || rows <= args.most_rows); };
-      // Where this list and the next have a tile of rows each, warps go from one to the other without waiting.
+      // Where this pass and the next have a tile of rows each, warps go from one to the other without waiting.
       RowRange next{0, 0};
       if (!kShares && item < end_item) {
         run.list[1] = active.at(place + 1);
-        next = range_of(args.table, run.list[1]);
+        next = active.rows(args.table, place + 1, kRows);
       }
       if (!is_mine(run.left)) continue;
       run.expert[0] = expert_of(args.table, list);
@@ -365,6 +365,8 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
       end_item = fetcher.run.end_part;
     }
     if (one_matrix) break;
+    skip = active.has_more() ? active.skipped + kListed : 0;
+    first_list = active.begin + (skip > 0 ? 0 : kListed);
     __syncthreads();
   }
   await_copies<0>();

@@ -6,8 +6,9 @@
 // once for all warps of a block, eight superblocks of them at most. Where there are enough tiles, a warp has all
 // superblocks of its tile and keeps the outputs: nothing is waited for and nothing exchanged. Where there are few, the
 // warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
-// the order of the superblocks. Blocks have equal runs of all (list, tiles). Two lists of one tile of rows each that
-// follow one another are staged together, and their tiles dealt out to the warps as those of one.
+// the order of the superblocks. Lists are gone through in passes of as many rows as are multiplied at once, and blocks
+// have equal runs of all (pass, tiles). Two passes of one tile of rows each that follow one another are staged together,
+// and their tiles dealt out to the warps as those of one.
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -101,7 +102,7 @@ constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
   return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * 4 +
          (shares ? 2 * kFewWarps * kTermBytes : 0);
 }
-inline constexpr std::int64_t kFewStatic = 1152;  // and less than this beside it
+inline constexpr std::int64_t kFewStatic = 1536;  // and less than this beside it
 static_assert(column_stride(DType::q4_k) % 32 == 0 && column_stride(DType::q5_k) % 32 == 0);
 static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,

@@ -1,6 +1,7 @@
 #include <utility>
 
-#include "backends/cuda/element.cuh"
+#include "backends/cuda/float_bulk_plan.h"
+#include "backends/cuda/float_chains.cuh"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/mma.cuh"
@@ -41,46 +42,6 @@ struct FloatCopies {
     }
   }
 };
-
-// 32 values of each row and column.
-template <DType type, int kRows, int kColumns, int kPitch>
-__device__ __forceinline__ void add_products(const std::byte* xs, const std::byte* ws, int i,
-                                             float (&chains)[kRows * kColumns]) {
-  float x[kRows];
-  float w[kColumns];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) x[r] = load_float(DType::f32, xs + r * kPitch, i);
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) w[c] = load_float(type, ws + c * kPitch, i);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) chains[r * kColumns + c] = fmaf(x[r], w[c], chains[r * kColumns + c]);
-  }
-}
-
-// Folds each of `held` values as fold_lanes (plain_dot.cuh) does. Lanes that would both go on with the same sums share
-// them instead: a lane is left with values lane * held / 32 and on.
-template <int held, int half = kWarp / 2>
-__device__ __forceinline__ void fold_many(float* values, int lane) {
-  if constexpr (held > 1) {
-    const bool upper = (lane & half) != 0;
-#pragma unroll
-    for (int i = 0; i < held / 2; ++i) {
-      const float kept = upper ? values[i + held / 2] : values[i];
-      const float sent = upper ? values[i] : values[i + held / 2];
-      values[i] = kept + __shfl_xor_sync(kAllLanes, sent, half);
-    }
-  } else {
-    values[0] += __shfl_xor_sync(kAllLanes, values[0], half);
-  }
-  if constexpr (half > 1) fold_many<held / 2 + held % 2, half / 2>(values, lane);
-}
-
-__device__ __forceinline__ void store_output(const FloatRowsArgs& args, int row, int column, float y) {
-  if (args.bias != nullptr) y += load_float(args.bias_type, args.bias, column);
-  store_float(args.out_type, args.out + row * args.out_stride, column, y);
-}
 
 template <DType type, std::size_t kTile>
 __global__ void __launch_bounds__(kFloatTiles[kTile].threads())
@@ -147,17 +108,12 @@ __global__ void __launch_bounds__(kFloatTiles[kTile].threads())
 
   __syncwarp();
   fold_many<kChains>(chains, lane);
-  constexpr int kLeft = kChains > kWarp ? kChains / kWarp : 1;
-  constexpr int kSharers = kChains < kWarp ? kWarp / kChains : 1;
-  if (lane % kSharers != 0) return;
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) {
-    const int at = lane / kSharers * kLeft + i;
-    const int row = own_row + at / kOf.warp_columns;
-    const int column = own_column + at % kOf.warp_columns;
-    if (row >= x.count || first_row + row >= count || column >= w.count) continue;
-    store_output(args, first_row + row, first_column + column, chains[i]);
-  }
+  store_folded<kChains, kOf.warp_columns>(chains, [&](int r, int c, float y) {
+    const int row = own_row + r;
+    const int column = own_column + c;
+    if (row >= x.count || first_row + row >= count || column >= w.count) return;
+    store_output(args, first_row + row, first_column + column, y);
+  });
 }
 
 template <DType type, std::size_t... kTiles>
@@ -169,6 +125,7 @@ int launch_type(const FloatRowsArgs& args, const Stream& stream, std::index_sequ
 }  // namespace
 
 int launch_float_rows(const FloatRowsArgs& args, const Stream& stream) {
+  if (takes_bulk(args)) return launch_float_bulk(args, stream);
   if (takes_split(args)) return launch_float_split(args, stream);
   constexpr std::make_index_sequence<kFloatTiles.size()> kAll;
   if (args.type == DType::f32) return launch_type<DType::f32>(args, stream, kAll);

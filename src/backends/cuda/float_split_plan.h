@@ -16,7 +16,7 @@ namespace conclave::cuda {
 inline constexpr int kSplitStep = 128;            // of k at a time, of which a half has 64
 inline constexpr int kSplitPitch = 4 * 64 + 64;   // bytes of those in shared memory: neighbouring rows in other banks
 inline constexpr int kSplitPieces = 4 * 64 / 16;  // 16 bytes each
-inline constexpr std::int64_t kSplitRows = 65;    // fewer rows want more blocks than there are tiles
+inline constexpr std::int64_t kSplitRows = 129;   // fewer are for float_bulk_plan.h
 inline constexpr std::int64_t kSplitColumns = 16;
 
 struct SplitTile {
@@ -74,12 +74,14 @@ constexpr LaunchPlan float_split_plan(std::int64_t rows, std::int64_t n, std::in
 }
 static_assert(float_split_plan(2048, 128, 132).blocks == 128 && float_split_plan(512, 128, 132).blocks == 128);
 
-// Rows and columns come in pieces of 16 bytes.
-inline bool takes_split(const FloatRowsArgs& args) {
+// Whether it is for Hopper: rows and columns of f32 come in pieces of 16 bytes, and all chains are as long.
+inline bool in_whole_words(const FloatRowsArgs& args) {
   const auto odd = reinterpret_cast<std::uintptr_t>(args.w) | reinterpret_cast<std::uintptr_t>(args.x) |
                    static_cast<std::uintptr_t>(args.w_column) | static_cast<std::uintptr_t>(args.x_stride);
-  return args.multiprocessors > 0 && args.type == DType::f32 && args.rows >= kSplitRows && args.n >= kSplitColumns &&
-         args.k > 0 && args.k % kWarp == 0 && odd % 16 == 0 &&
+  return args.multiprocessors > 0 && args.type == DType::f32 && args.k > 0 && args.k % kWarp == 0 && odd % 16 == 0;
+}
+inline bool takes_split(const FloatRowsArgs& args) {
+  return in_whole_words(args) && args.rows >= kSplitRows && args.n >= kSplitColumns &&
          float_split_plan(args.rows, args.n, args.multiprocessors).blocks <= kMaxBlocks;
 }
 

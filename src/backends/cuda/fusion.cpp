@@ -5,13 +5,17 @@
 #include <initializer_list>
 #include <optional>
 
+#include "backends/cuda/attention_bank.h"
+#include "backends/cuda/attention_heads.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/prefill.h"
 #include "backends/cuda/rope.h"
@@ -26,14 +30,6 @@ using Found = std::optional<FusedOps>;
 template <class T>
 const T* at(Ops ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
-}
-
-// Whether they share memory. Ops that run at once must not write what another of them reads or writes.
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
-}
-bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
-  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
 }
 
 // Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
@@ -100,13 +96,7 @@ bool fits_heads(const Tensor& t) {
 
 class HeadRowsOp final : public CudaOp {
  public:
-  HeadRowsOp(const HeadRowsArgs& args, std::string what) : args_(args), what_(std::move(what)) {
-    const View& v = args_.write.v;
-    const auto runs = [](const View& pool) { return is_float(pool.type) && takes_vectors(pool); };
-    args_.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
-    args_.k_pool_runs = runs(args_.write.k_pool);
-    args_.v_pool_runs = runs(args_.write.v_pool);
-  }
+  HeadRowsOp(const HeadRowsArgs& args, std::string what) : args_(args), what_(std::move(what)) {}
   std::int64_t scratch_bytes() const override { return kv_write_scratch(args_.k.dims[0]); }
   void enqueue(const CudaRun& run) const override {
     HeadRowsArgs args = args_;
@@ -119,7 +109,19 @@ class HeadRowsOp final : public CudaOp {
   std::string what_;
 };
 
-Found head_rows(Ops ops, std::size_t first) {
+// Attention of the heads, after them, in the same launch.
+std::unique_ptr<CudaOp> heads_with(const Attention* op, const Rope& q, const Rope& k, const KvWrite& write,
+                                   const HeadRowsArgs& args, const Target& target) {
+  if (op == nullptr || op->q != q.x || op->kv.k != write.kv.k || op->kv.v != write.kv.v ||
+      op->kv.pages != write.kv.pages || op->seqs != write.seqs || op->positions != write.positions ||
+      op->live != write.live || overlap_any(op->lengths, {&q.x, &k.x, &write.kv.k, &write.kv.v}) ||
+      overlap_any(op->out, {&q.x, &k.x, &write.v, &q.factors, &write.kv.k, &write.kv.v})) {
+    return nullptr;
+  }
+  return make_attention_heads(*op, args, target);
+}
+
+Found head_rows(Ops ops, std::size_t first, const Target& target) {
   std::size_t i = first;
   const auto* q_norm = at<RmsNorm>(ops, i);
   const auto* k_norm = q_norm != nullptr ? at<RmsNorm>(ops, i + 1) : nullptr;
@@ -163,7 +165,34 @@ Found head_rows(Ops ops, std::size_t first) {
     args.k_norm = view_of(k_norm->weight);
     args.eps = q_norm->eps;
   }
+  const View& v = args.write.v;
+  const auto runs = [](const View& pool) { return is_float(pool.type) && takes_vectors(pool); };
+  args.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
+  args.k_pool_runs = runs(args.write.k_pool);
+  args.v_pool_runs = runs(args.write.v_pool);
+  const auto* attention = at<Attention>(ops, i + 3);
+  const bool meets =
+      attention != nullptr && q_norm != nullptr && overlap_any(attention->out, {&q_norm->weight, &k_norm->weight});
+  if (auto op = meets ? nullptr : heads_with(attention, *q, *k, *write, args, target)) {
+    return FusedOps{first, i + 4 - first, std::move(op)};
+  }
   return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
+}
+
+// Tokens routed, and what they chose sorted by expert.
+Found routed_groups(Ops ops, std::size_t first, const Target& target) {
+  const auto* route = at<MoeRoute>(ops, first);
+  const auto* group = at<MoeGroup>(ops, first + 1);
+  if (route == nullptr || group == nullptr) return std::nullopt;
+  for (const Tensor* written : {&group->out.offsets, &group->out.row_pair, &group->out.pair_row}) {
+    if (overlap_any(*written, {&route->logits, &route->bias, &route->expert_scale, &route->live, &route->out.experts,
+                               &route->out.weights, &route->out.no_finite})) {
+      return std::nullopt;
+    }
+  }
+  auto both = make_route_group(*route, *group, target);
+  if (both == nullptr) return std::nullopt;
+  return FusedOps{first, 2, std::move(both)};
 }
 
 // A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.
@@ -220,6 +249,15 @@ bool can_be_banked(const Tensor& t, BankForm form) {
   return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
 }
 
+// Whether products are of the rows that attention writes, all heads of a token together.
+bool are_rows_of(const Attention& op, const Products& after) {
+  const Tensor& x = after.x();
+  const Tensor& out = op.out;
+  return x.buffer == out.buffer && x.byte_offset == out.byte_offset && x.dtype == out.dtype && x.rank == 2 &&
+         x.dim(0) == out.dim(0) && x.dim(1) == out.dim(1) * out.dim(2) && x.stride(0) == out.stride(0) &&
+         out.stride(1) == out.dim(2) * 4 && takes_vectors(view_of(x)) && after.of[0]->live == op.live;
+}
+
 // Where experts two ops on want the rows that are normed: in which form. Between them the router has its product.
 std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& rows, const Target& target) {
   const auto* router = at<Matmul>(ops, last + 1);
@@ -245,6 +283,13 @@ BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
 
 }  // namespace
 
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
+}
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
+  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
+}
+
 std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   std::int64_t bytes = kBankBytes;
   if (prefill_multiprocessors(target) == 0) return bytes;
@@ -261,6 +306,13 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
   std::size_t fed = ops.size();  // experts whose rows are in the bank
   BankOut fed_rows;
   for (std::size_t i = 0; i < ops.size();) {
+    if (std::vector<FusedOps> lone = fuse_lone(ops, i, target); !lone.empty()) {
+      for (FusedOps& one : lone) {
+        i += one.count;
+        fused.push_back(std::move(one));
+      }
+      continue;
+    }
     // A norm, and the products of what it gives.
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
     const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};
@@ -277,7 +329,22 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         continue;
       }
     }
-    Found found = head_rows(ops, i);
+    // Attention, and the product of its rows.
+    if (const auto* attention = at<Attention>(ops, i)) {
+      const auto then = products(ops, i + 1, target);
+      if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
+          are_rows_of(*attention, *then)) {
+        const BankOut bank = bank_of(bytes, then->form(), then->x());
+        if (auto op = make_banked_attention(*attention, target, bank)) {
+          fused.push_back({i, 1, std::move(op)});
+          fused.push_back(make_products(*then, i + 1, target, bank));
+          i += 1 + then->count;
+          continue;
+        }
+      }
+    }
+    Found found = head_rows(ops, i, target);
+    if (!found) found = routed_groups(ops, i, target);
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);
       found = norm(ops, i, bank);

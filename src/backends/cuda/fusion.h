@@ -2,13 +2,16 @@
 //
 //   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values; of
 //                                                       prefill rows any number, which become bf16 once
-//   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
+//   [rms_norm, rms_norm,] rope, rope, kv_write          of heads; and attention, of one token
 //   add, rms_norm                                       of the sum
+//   moe_route, moe_group                                of up to 128 tokens
 //
-// and ops that take over work of the next one: a norm whose rows products or experts want leaves them in their form, too.
+// those of one token (lone_row.h), and ops that take over work of the next one: a norm whose rows products or experts
+// want leaves them in their form, too, and so does attention.
 // Every op still writes what it says it writes. Host code alone.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,6 +27,10 @@ struct FusedOps {
   std::size_t count = 0;
   std::unique_ptr<CudaOp> op;
 };
+
+// Whether they share memory. Ops that run at once must not write what another of them reads or writes.
+bool overlap(const Tensor& a, const Tensor& b);
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others);
 
 // Device memory that fused ops hand rows over in: as int8, with scales and sums, or as bf16.
 inline constexpr std::int64_t kBankedRows = kDenseRows;

@@ -11,27 +11,45 @@
 
 namespace conclave::cuda {
 
-__device__ __forceinline__ void begin() {
+__device__ __forceinline__ void wait_for_earlier() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+// In this order: where kernels let the next one start before they wait themselves, several wait at a time, and all are
+// slower for it.
+__device__ __forceinline__ void begin() {
+  wait_for_earlier();
+  let_next_start();
+}
+
+// All kernels want the same split of a multiprocessor's memory, the one with most of it shared: one that wants another
+// cannot start there before all that runs has ended. And room for what a block asks for, never less than before: a
+// launch that was captured may need more than this one.
+template <class Kernel>
+cudaError_t make_room(Kernel* kernel, std::int64_t shared_bytes) {
+  cudaFuncAttributes attributes{};
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess && attributes.preferredShmemCarveout != cudaSharedmemCarveoutMaxShared) {
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  }
+  if (error == cudaSuccess && shared_bytes > 48 * 1024 && attributes.maxDynamicSharedSizeBytes < shared_bytes) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  }
+  return error;
 }
 
 template <class Kernel, class... Args>
 cudaError_t launch(Kernel* kernel, const LaunchPlan& plan, const Stream& stream, const Args&... args) {
   if (plan.blocks == 0) return cudaSuccess;
   if (plan.blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
-  if (plan.shared_bytes > 48 * 1024) {
-    // Never down again: a launch that was captured before may need more than this one.
-    cudaFuncAttributes attributes{};
-    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    if (error == cudaSuccess && attributes.maxDynamicSharedSizeBytes < plan.shared_bytes) {
-      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(plan.shared_bytes));
-    }
-    if (error != cudaSuccess) return error;
-  }
+  if (const cudaError_t error = make_room(kernel, plan.shared_bytes); error != cudaSuccess) return error;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));

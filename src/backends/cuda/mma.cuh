@@ -1,4 +1,4 @@
-// The instructions that C++ has no name for: matrices, copies, powers, reciprocals. sm_80 and later.
+// The instructions that C++ has no name for: matrices, copies, powers, reciprocals, a counter. sm_80 and later.
 #pragma once
 
 #include <cstdint>
@@ -109,6 +109,14 @@ __device__ __forceinline__ void end_copies() {
 template <int kPending>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+// Counts one more; what was there. By one thread of a block, between two barriers: the block then sees in memory what
+// the blocks that counted before had written.
+__device__ __forceinline__ std::int32_t count_in_order(std::int32_t* count) {
+  std::int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(count) : "memory");
+  return before;
 }
 
 }  // namespace conclave::cuda

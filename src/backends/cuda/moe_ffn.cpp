@@ -7,7 +7,9 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/gate_up.h"
+#include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_pairs.h"
+#include "backends/cuda/moe_route.h"
 #include "backends/cuda/prefill.h"
 
 namespace conclave::cuda {
@@ -45,14 +47,23 @@ class FfnSequence final : public CudaOp {
  public:
   FfnSequence(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made) {
     MoeFfnSequence sequence = sequence_of(op);
+    if (const auto lone = bank.given() ? std::nullopt : lone_ffn_of(op, target)) {
+      if (sequence.shared) add(make_cuda_op(*sequence.shared, target));
+      add(make_lone_ffn(op, *lone, true));
+      return;
+    }
     const bool pairs = goes_by_pairs(op, target);
     const BankOut hidden = hidden_rows(sequence, target);
     if (hidden.given()) store_as_bf16(sequence);
     if (pairs) {
       add(make_pairs(op));
     } else {
-      add(make_cuda_op(sequence.route, target));
-      add(make_cuda_op(sequence.group, target));
+      if (auto both = make_route_group(sequence.route, sequence.group, target)) {
+        add(std::move(both));
+      } else {
+        add(make_cuda_op(sequence.route, target));
+        add(make_cuda_op(sequence.group, target));
+      }
       add(make_gate_up(sequence.gate_up, target, true, made, hidden));
       add(make_down(sequence.down, target, true, hidden));
     }

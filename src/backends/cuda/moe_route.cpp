@@ -2,6 +2,7 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
+#include "backends/cuda/route_group_plan.h"
 #include "base/fail.h"
 
 namespace conclave::cuda {
@@ -49,7 +50,40 @@ class CudaMoeRoute final : public CudaOp {
   std::string what_;
 };
 
+class CudaRouteGroup final : public CudaOp {
+ public:
+  CudaRouteGroup(const RouteGroupArgs& args, bool clusters, std::string what)
+      : args_(args), clusters_(clusters), what_(std::move(what)) {}
+  void enqueue(const CudaRun& run) const override { check(launch_route_group(args_, clusters_, run.stream), what_); }
+
+ private:
+  RouteGroupArgs args_;
+  bool clusters_;
+  std::string what_;
+};
+
 }  // namespace
+
+std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target) {
+  const std::int64_t n_experts = route.logits.dim(1);
+  const bool clusters = target.capability >= 90;
+  if (group.experts != route.out.experts || group.live != route.live || group.n_experts != n_experts ||
+      !takes_route_group(route.logits.dim(0), n_experts, route.rule, clusters)) {
+    return nullptr;
+  }
+  const RouteArgs args = route_args(route);
+  return std::make_unique<CudaRouteGroup>(
+      RouteGroupArgs{.how = args.how,
+                     .logits = args.logits,
+                     .experts = args.experts,
+                     .weights = args.weights,
+                     .pair_row = view_of(group.out.pair_row),
+                     .offsets = ints_of(group.out.offsets),
+                     .row_pair = ints_of(group.out.row_pair),
+                     .no_finite = args.no_finite,
+                     .live = args.live},
+      clusters, fmt::format("moe_route and moe_group {} top {}", shape_text(route.logits.shape()), route.rule.top_k));
+}
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeRoute& op, const Target&) {
   return std::make_unique<CudaMoeRoute>(op);

@@ -35,36 +35,6 @@ struct LaneRow {
   }
 };
 
-// What a superblock adds to the output, in the first of its four lanes, and what it takes away, in the second: lanes
-// that share it sum up one of the two each.
-template <DType type>
-__device__ __forceinline__ float superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
-                                                    const LaneRow<type>& row, int t) {
-  constexpr int kRuns = QuarterLevels<type>::kRuns;
-  int total = 0;
-#pragma unroll
-  for (int run = 0; run < kRuns; ++run) {
-    int dot = 0;
-#pragma unroll
-    for (int i = 0; i < 16 / kRuns; ++i) {
-      dot = __dp4a(levels.word[16 / kRuns * run + i], row.word[16 / kRuns * run + i], dot);
-    }
-    total += dot * levels.scale[run];
-  }
-  float by = unit.d();
-  if constexpr (is_affine(type)) {
-    const int low = row.sum[0] * levels.min[0] + row.sum[1] * levels.min[1];
-    const bool takes_away = t % 2 != 0;
-    const int theirs = __shfl_xor_sync(kAllLanes, takes_away ? total : low, 1);
-    total = (takes_away ? low : total) + theirs;
-    if (takes_away) by = unit.dmin();
-  } else {
-    total += __shfl_xor_sync(kAllLanes, total, 1);
-  }
-  total += __shfl_xor_sync(kAllLanes, total, 2);
-  return (row.scale * by) * static_cast<float>(total >> QuarterUnit<type>::kShift);
-}
-
 // Of blocks of 32, what each of the lane's two adds.
 template <DType type>
 __device__ __forceinline__ float2 block_products(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,

@@ -21,8 +21,10 @@
 namespace conclave::cuda {
 namespace {
 
-// Rows of experts, of which a block has its own alone, are quantised by every block: worth it for these many.
+// Rows of experts, of which a block has its own alone, are quantised by every block: worth it for these many, and for
+// more where each row is of one expert alone.
 constexpr std::int64_t kByBlockPairs = 64;
+constexpr std::int64_t kByBlockOwn = 512;
 
 // Whether the kernels for superblocks can take this product, or those for blocks of 32 in planes.
 bool takes_units(const View& w, const View& x, const View& out) {
@@ -54,9 +56,16 @@ std::optional<OneRowArgs> one_row_of(const ProductViews& v, const View& x, const
                     .act = v.act};
 }
 
-// `up`: no data where there is none.
+// Whether blocks quantise the rows of experts. Where lists are long, other kernels want them as a whole.
+bool makes_own_rows(const View& w, const View& x, std::int64_t rows, bool one_expert) {
+  // A block that cannot have a whole column at once would make its rows again for each of its tiles.
+  if (chunks_of(x.dims[x.rank - 1]) > kMaxSegment) return false;
+  return rows <= kByBlockPairs || (one_expert && rows <= kByBlockOwn && rows < kWideMean * w.dims[0]);
+}
+
+// `up`: no data where there is none. `one_expert`: each row of x is of one expert alone.
 BankForm form_of(const View& w, const View& up, const View& x, const View& out, std::int64_t rows, Phase phase,
-                 const Room& room) {
+                 const Room& room, bool one_expert = false) {
   for (const View* one : {&w, &up}) {
     if (one->planes && !takes_units(*one, x, out)) {
       fail(ErrorCode::unsupported, "prepared weights want rows of x and out that lie evenly");
@@ -66,11 +75,13 @@ BankForm form_of(const View& w, const View& up, const View& x, const View& out, 
   if (!is_block(w.type) && (up.data == nullptr || !is_block(up.type))) return BankForm::as_given;
   const bool units = units_fit(w) && takes_units(w, x, out) &&
                      (up.data == nullptr || (up.type == w.type && units_fit(up) && takes_units(up, x, out)));
-  // A block that cannot have a whole column at once would make its rows again for each of its tiles.
   const bool by_block = w.rank == 2 ? one_row_of({.w = w, .up = up, .out = out}, x, nullptr).has_value()
-                                    : rows <= kByBlockPairs && chunks_of(x.dims[x.rank - 1]) <= kMaxSegment;
+                                    : makes_own_rows(w, x, rows, one_expert);
   return units && by_block ? BankForm::int8_by_block : BankForm::int8;
 }
+
+// Of so many slots, few_rows goes through long lists in passes: another kernel would most often find none.
+constexpr std::int64_t kPassedSlots = 512;
 
 // Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows
 // elsewhere. Of whole matrices, one row at a time or all of them together.
@@ -127,7 +138,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     const bool many = rows.max_slots() >= kWideFrom;
     const bool all =
         (one_matrix && many) || (args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= room.wide);
-    const bool some = all || rows.max_slots() >= kWideSlots;
+    const bool some = all || (rows.max_slots() >= kWideSlots && args.table.n_slots > kPassedSlots);
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
     if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
     if (some) check(launch_wide_rows(args, room.wide, at.stream), op);
@@ -153,11 +164,12 @@ void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, co
 class ProductOp final : public CudaOp {
  public:
   ProductOp(std::string name, const Target& target, Phase phase, const Tensor& x, const Tensor& w, const Tensor& bias,
-            const Tensor& out, const BankOut& made = {})
+            const Tensor& out, bool one_expert = false, const BankOut& made = {})
       : name_(std::move(name)),
         room_(room_on(target)),
         views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
-        bank_(x, form_of(views_.w, {}, view_of(x), views_.out, row_count(x), phase, room_), scratch_, made) {}
+        bank_(x, form_of(views_.w, {}, view_of(x), views_.out, row_count(x), phase, room_, one_expert), scratch_,
+              made) {}
 
   ScratchLayout& scratch() { return scratch_; }
   void set_rows(const OpRows& rows) { rows_ = rows; }
@@ -346,7 +358,7 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeDown& op, const Target& target) {
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped, const BankOut& made_rows) {
   auto made = std::make_unique<ProductOp>(
       fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, op.phase, op.x,
-      op.down, Tensor{}, op.out, made_rows);
+      op.down, Tensor{}, op.out, true, made_rows);
   made->set_rows(OpRows::of(op, grouped, made->scratch()));
   return made;
 }

@@ -13,14 +13,24 @@
 
 namespace conclave::cuda {
 
+// Weights lie in global memory, or a copy of their column in shared memory.
+template <bool kShared = false>
 __device__ __forceinline__ uint4 load_weights(const std::byte* p) {
+  if constexpr (kShared) return *reinterpret_cast<const uint4*>(p);
   return __ldg(reinterpret_cast<const uint4*>(p));
 }
 __device__ __forceinline__ int word_of(const uint4& v, int i) {
   return static_cast<int>(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w);
 }
 
-// Ready to be multiplied: sixteen words of int8, and what the sums of each run of them are multiplied with.
+// sum += a b, of four bytes each: those of a have no sign.
+__device__ __forceinline__ int dot_unsigned(int a, int b, int sum) {
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+
+// Ready to be multiplied: sixteen words of int8, and what the sums of each run of them are multiplied with. Of q4_k the
+// second run is unsigned, and 16 times what it means.
 template <DType type>
 struct QuarterLevels {
   static constexpr int kRuns = type == DType::q6_k ? 4 : 2;
@@ -43,13 +53,14 @@ struct QuarterUnit {
     __device__ __forceinline__ Place(int c, int t, int /*chunks*/)
         : block(block_bytes(type) * c), low(block + (type == DType::q5_k ? 48 : 16) + 32 * t) {}
   };
+  template <bool kShared = false>
   __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
-    head = load_weights(column + at.block);
-    q[0] = load_weights(column + at.low);
-    q[1] = load_weights(column + at.low + 16);
+    head = load_weights<kShared>(column + at.block);
+    q[0] = load_weights<kShared>(column + at.low);
+    q[1] = load_weights<kShared>(column + at.low + 16);
     if constexpr (type == DType::q5_k) {
-      fifth[0] = load_weights(column + at.block + 16);
-      fifth[1] = load_weights(column + at.block + 32);
+      fifth[0] = load_weights<kShared>(column + at.block + 16);
+      fifth[1] = load_weights<kShared>(column + at.block + 32);
     }
   }
   __device__ __forceinline__ float d() const {
@@ -62,20 +73,22 @@ struct QuarterUnit {
     // The scales and minimums of two groups, side by side (src/quant/k_scales.h).
     const unsigned s = head.y >> 16 * (t % 2);
     const unsigned m = head.z >> 16 * (t % 2);
-    const unsigned both = head.w >> 16 * (t % 2);
-    const unsigned scales = t < 2 ? s & 0x3F3FU : (both & 0x0F0FU) | (s >> 2 & 0x3030U);
-    const unsigned mins = t < 2 ? m & 0x3F3FU : (both >> 4 & 0x0F0FU) | (m >> 2 & 0x3030U);
+    const unsigned upper = head.w >> 16 * (t % 2);
+    const unsigned scales = t < 2 ? s & 0x3F3FU : (upper & 0x0F0FU) | (s >> 2 & 0x3030U);
+    const unsigned mins = t < 2 ? m & 0x3F3FU : (upper >> 4 & 0x0F0FU) | (m >> 2 & 0x3030U);
 #pragma unroll
     for (int group = 0; group < 2; ++group) {
       out.scale[group] = static_cast<int>(scales >> 8 * group & 0xFFU);
       out.min[group] = static_cast<int>(mins >> 8 * group & 0xFFU);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        auto level = static_cast<unsigned>(word_of(q[i / 4], i % 4)) >> 4 * group & 0x0F0F0F0FU;
+        const auto both = static_cast<unsigned>(word_of(q[i / 4], i % 4));
         if constexpr (type == DType::q5_k) {
-          level |= (static_cast<unsigned>(word_of(fifth[i / 4], i % 4)) >> (2 * t + group) & 0x01010101U) << 4;
+          const auto fifths = static_cast<unsigned>(word_of(fifth[i / 4], i % 4)) >> (2 * t + group) & 0x01010101U;
+          out.word[8 * group + i] = static_cast<int>((both >> 4 * group & 0x0F0F0F0FU) | fifths << 4);
+        } else {
+          out.word[8 * group + i] = static_cast<int>(both & 0x0F0F0F0FU << 4 * group);  // the upper ones 16 times
         }
-        out.word[8 * group + i] = static_cast<int>(level);
       }
     }
   }
@@ -107,12 +120,14 @@ struct QuarterUnit<DType::q6_k> {
       d = static_cast<unsigned>(planes.d(c));
     }
   };
+  template <bool kShared = false>
   __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
-    ql[0] = load_weights(column + at.ql);
-    ql[1] = load_weights(column + at.ql + 32);
-    qh = load_weights(column + at.qh);
-    scales = load_weights(column + at.scales);
-    factor = __ldg(reinterpret_cast<const std::uint16_t*>(column + at.d));
+    ql[0] = load_weights<kShared>(column + at.ql);
+    ql[1] = load_weights<kShared>(column + at.ql + 32);
+    qh = load_weights<kShared>(column + at.qh);
+    scales = load_weights<kShared>(column + at.scales);
+    const auto* d = reinterpret_cast<const std::uint16_t*>(column + at.d);
+    factor = kShared ? *d : __ldg(d);
   }
   __device__ __forceinline__ float d() const { return __half2float(__ushort_as_half(factor)); }
   __device__ __forceinline__ float dmin() const { return 0.0F; }
@@ -192,5 +207,38 @@ requires(is_block_32(type)) struct QuarterUnit<type> {
   }
   static constexpr int kShift = level_shift(type);
 };
+
+// What a superblock adds to the output, in the first of its four lanes, and what it takes away, in the second: lanes
+// that share it sum up one of the two each.
+template <DType type, class Row>
+__device__ __forceinline__ float superblock_product(const QuarterUnit<type>& unit, const QuarterLevels<type>& levels,
+                                                    const Row& row, int t) {
+  constexpr int kRuns = QuarterLevels<type>::kRuns;
+  int total = 0;
+#pragma unroll
+  for (int run = 0; run < kRuns; ++run) {
+    int dot = 0;
+#pragma unroll
+    for (int i = 0; i < 16 / kRuns; ++i) {
+      const int at = 16 / kRuns * run + i;
+      dot = is_affine(type) ? dot_unsigned(levels.word[at], row.word[at], dot)
+                            : __dp4a(levels.word[at], row.word[at], dot);
+    }
+    if (type == DType::q4_k && run == 1) dot >>= 4;  // exact
+    total += dot * levels.scale[run];
+  }
+  float by = unit.d();
+  if constexpr (is_affine(type)) {
+    const int low = row.sum[0] * levels.min[0] + row.sum[1] * levels.min[1];
+    const bool takes_away = t % 2 != 0;
+    const int theirs = __shfl_xor_sync(kAllLanes, takes_away ? total : low, 1);
+    total = (takes_away ? low : total) + theirs;
+    if (takes_away) by = unit.dmin();
+  } else {
+    total += __shfl_xor_sync(kAllLanes, total, 1);
+  }
+  total += __shfl_xor_sync(kAllLanes, total, 2);
+  return (row.scale * by) * static_cast<float>(total >> QuarterUnit<type>::kShift);
+}
 
 }  // namespace conclave::cuda

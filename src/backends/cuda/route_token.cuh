@@ -16,6 +16,14 @@ struct RoutedSlot {
   float weight;
   bool usable;
 };
+// The same before it is weighed.
+struct ChosenSlot {
+  std::int32_t expert;
+  float logit;  // minus infinity in lanes past top_k: they have no weight
+  float max;    // of all logits, and the sum of their exponentials where there is one
+  float total;
+  bool usable;
+};
 
 // Whoever routes a token calls it once for each of its slots. Integers: the order does not matter, and nobody waits for
 // what was there.
@@ -134,7 +142,7 @@ __device__ __forceinline__ std::uint32_t chosen_groups(const RouteRule& how, con
 // All 32 lanes call it, with the lane's logits as load_logits() gives them. `shared`: n_experts words of the warp's own
 // where there are groups, else unused.
 template <int kPer>
-__device__ __forceinline__ RoutedSlot route_token(const RouteRule& how, float (&l)[kPer], std::uint32_t* shared) {
+__device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&l)[kPer], std::uint32_t* shared) {
   const RoutingRule& rule = how.rule;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto top_k = static_cast<std::int32_t>(rule.top_k);
@@ -148,8 +156,7 @@ __device__ __forceinline__ RoutedSlot route_token(const RouteRule& how, float (&
   }
   largest = __reduce_max_sync(kAllLanes, largest);
   if (largest == kLowestOrder) {
-    const std::int32_t expert = lane < top_k ? lane : 0;
-    return {expert, scaled_weight(how, 1.0 / static_cast<double>(top_k), expert), false};
+    return {lane < top_k ? lane : 0, lowest(), lowest(), 0.0F, false};
   }
   const float max_logit = from_order(largest);
 
@@ -220,16 +227,40 @@ __device__ __forceinline__ RoutedSlot route_token(const RouteRule& how, float (&
     }
   }
 
-  // Lanes past top_k have a logit of minus infinity, so no weight.
-  float max_chosen = max_logit;
+  return {expert, logit, max_logit, total, true};
+}
+
+// All 32 lanes call it.
+__device__ __forceinline__ float slot_weight(const RouteRule& how, const ChosenSlot& slot) {
+  const RoutingRule& rule = how.rule;
+  if (!slot.usable) return scaled_weight(how, 1.0 / static_cast<double>(rule.top_k), slot.expert);
+  float max_chosen = slot.max;
   if (rule.score == Score::softmax_after_top_k) {
-    max_chosen = from_order(__reduce_max_sync(kAllLanes, order_of(logit)));
+    max_chosen = from_order(__reduce_max_sync(kAllLanes, order_of(slot.logit)));
   }
-  const double raw = raw_weight(rule.score, logit, max_chosen);
+  const double raw = raw_weight(rule.score, slot.logit, max_chosen);
   const bool sums = rule.renormalize || rule.score == Score::softmax_after_top_k;
   const double chosen = sums ? warp_sum(raw) : 0;
-  const double divisor = weight_divisor(rule, static_cast<double>(total), chosen);
-  return {expert, scaled_weight(how, raw == 0 ? 0 : raw / divisor, expert), true};
+  const double divisor = weight_divisor(rule, static_cast<double>(slot.total), chosen);
+  return scaled_weight(how, raw == 0 ? 0 : raw / divisor, slot.expert);
+}
+
+template <int kPer>
+__device__ __forceinline__ RoutedSlot route_token(const RouteRule& how, float (&l)[kPer], std::uint32_t* shared) {
+  const ChosenSlot slot = choose_slot(how, l, shared);
+  return {slot.expert, slot_weight(how, slot), slot.usable};
+}
+
+// no_finite goes up by `rows` and stays at 2^31 - 1.
+__device__ __forceinline__ void count_unusable(std::int32_t* no_finite, std::int32_t rows) {
+  constexpr std::int32_t kMost = 0x7FFFFFFF;
+  std::int32_t seen = *reinterpret_cast<volatile std::int32_t*>(no_finite);
+  while (seen < kMost) {
+    const std::int32_t next = seen > kMost - rows ? kMost : seen + rows;
+    const std::int32_t before = atomicCAS(no_finite, seen, next);
+    if (before == seen) return;
+    seen = before;
+  }
 }
 
 }  // namespace conclave::cuda

@@ -197,7 +197,9 @@ int launch_type(const UnitArgs& args, int multiprocessors, const Stream& stream)
   const int rows = wide_tile_rows(args.table.n_rows, args.table.n_lists, args.n, gate_up, multiprocessors);
   const std::int64_t most = most_wide_tiles(args.table.n_slots, args.table.n_lists, args.most_rows + 1, rows);
   const int room = rows == kShortRows ? kShortRows : kWideRows;
-  const LaunchPlan plan = wide_rows_plan(type, most, args.n, gate_up, room, multiprocessors);
+  LaunchPlan plan = wide_rows_plan(type, most, args.n, gate_up, room, multiprocessors);
+  // Where few_rows has the other lists, these are few or none.
+  if (args.most_rows > 0 && plan.blocks > multiprocessors) plan.blocks = multiprocessors;
   if (rows == kShortRows) return launch(wide_rows<type, kShortRows>, plan, stream, args, rows);
   return launch(wide_rows<type, kWideRows>, plan, stream, args, rows);
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "backends/cuda/cuda_buffer.h"
@@ -49,13 +51,24 @@ struct Block {
     return put(type, dims, std::vector<std::byte>(static_cast<std::size_t>(dense_bytes(type, dims))));
   }
   Tensor weights(DType type, std::int64_t n) { return weights(type, {n, kModel}); }
-  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
-    std::vector<float> v(static_cast<std::size_t>(dense_bytes(DType::f32, dims) / 4));
+  // Rows repeat: to encode takes long.
+  Tensor encoded(DType type, const std::vector<std::int64_t>& dims) {
+    constexpr std::int64_t kDifferent = 61;
+    std::vector<float> v(static_cast<std::size_t>(kDifferent * dims.back()));
     for (float& x : v) x = static_cast<float>(rng.normal());
-    std::vector<std::byte> encoded(static_cast<std::size_t>(dense_bytes(type, dims)));
-    encode(type, v, encoded);
-    const Tensor stored = put(type, dims, encoded);
-    device.upload(*buffers.back(), 0, encoded);
+    std::vector<std::byte> rows(
+        static_cast<std::size_t>(dense_bytes(type, std::vector<std::int64_t>{kDifferent, dims.back()})));
+    encode(type, v, rows);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(dense_bytes(type, dims)));
+    for (std::size_t at = 0; at < bytes.size(); at += rows.size()) {
+      std::copy_n(rows.begin(), std::min(rows.size(), bytes.size() - at),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return put(type, dims, bytes);
+  }
+  Tensor weights(DType type, const std::vector<std::int64_t>& dims) {
+    const Tensor stored = encoded(type, dims);
+    device.upload(*buffers.back(), 0, contents.back());
     return device.prepare(std::span(&stored, 1))[0];
   }
 
@@ -144,6 +157,142 @@ struct Block {
     return p;
   }
 
+  // One token: a norm and three products; a product that is added to the residual; a norm and a router; experts, and
+  // products of what they leave, with a norm of their own.
+  Program record_token(std::int32_t live, DType type, DType other, std::int64_t width, float size) {
+    constexpr std::int64_t kExperts = 40;
+    constexpr std::int64_t kTopK = 8;
+    constexpr std::int64_t kOut = 4096;
+    Program p;
+    const Tensor residual = values({1, kModel});
+    const Tensor alive = ints({1}, {live});
+    const auto norm = [&](const Tensor& x) {
+      const Tensor normed = blank(DType::f32, {1, kModel});
+      p.rms_norm({.x = x, .weight = values({kModel}), .live = alive, .eps = 1e-6F, .out = normed});
+      return normed;
+    };
+    const auto products = [&](const Tensor& x) {
+      p.matmul({.x = x, .w = weights(type, 500), .live = alive, .out = blank(DType::f32, {1, 500})});
+      p.matmul(
+          {.x = x, .w = weights(other, 37), .bias = values({37}), .live = alive, .out = blank(DType::f32, {1, 37})});
+      p.matmul({.x = x, .w = weights(type, 3000), .live = alive, .out = blank(DType::f32, {1, 3000})});
+    };
+    products(norm(residual));
+    Tensor heads = values({1, kOut});
+    auto* first = reinterpret_cast<float*>(contents.back().data());
+    first[7] *= size;
+    const Tensor back = blank(DType::f32, {1, kModel});
+    p.matmul({.x = heads, .w = weights(other, {kModel, kOut}), .live = alive, .out = back});
+    p.add({.a = residual, .b = back, .live = alive, .out = residual});
+    const Tensor normed = norm(residual);
+    const Tensor logits = blank(DType::f32, {1, kExperts});
+    p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
+    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = {.top_k = kTopK, .renormalize = true}};
+    layer.gate = weights(type, {kExperts, width, kModel});
+    layer.up = weights(type, {kExperts, width, kModel});
+    layer.down = weights(other, {kExperts, kModel, width});
+    layer.routing = {.experts = blank(DType::i32, {1, kTopK}), .weights = blank(DType::f32, {1, kTopK})};
+    layer.groups = {.offsets = blank(DType::i32, {kExperts + 1}),
+                    .row_pair = blank(DType::i32, {kTopK}),
+                    .pair_row = blank(DType::i32, {1, kTopK})};
+    layer.hidden = blank(DType::f32, {kTopK, width});
+    layer.expert_out = blank(DType::f32, {kTopK, kModel});
+    layer.residual = residual;
+    layer.next = {.weight = values({kModel}), .eps = 1e-6F, .out = blank(DType::f32, {1, kModel})};
+    p.moe_ffn(layer);
+    products(layer.next.out);
+    return p;
+  }
+
+  // Attention over contexts of one range, of several and of none, and the product of its rows.
+  Program record_attention(std::int64_t n_tokens, std::int32_t live) {
+    constexpr std::int64_t kQueryHeads = 8;
+    constexpr std::int64_t kLongPage = 64;
+    constexpr std::int64_t kLongPages = 20;  // of each of three sequences
+    constexpr std::int64_t kSequences = 3;
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    std::vector<std::int32_t> seqs;
+    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> pages;
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      seqs.push_back(static_cast<std::int32_t>(t % (kSequences + 1)));  // the last one is none
+      positions.push_back(static_cast<std::int32_t>(t * 37 % (kLongPages * kLongPage)));
+    }
+    for (std::int64_t i = 0; i < kSequences * kLongPages; ++i) pages.push_back(static_cast<std::int32_t>(i));
+    const std::vector<std::int64_t> pool = {kSequences * kLongPages, kLongPage, kKvHeads, d_head};
+    const Tensor rows = blank(DType::f32, {n_tokens, kQueryHeads * d_head});
+    p.attention({.q = values({n_tokens, kQueryHeads, d_head}),
+                 .kv = {.k = encoded(DType::f16, pool),
+                        .v = encoded(DType::f16, pool),
+                        .pages = ints({kSequences, kLongPages}, pages)},
+                 .lengths = ints({kSequences}, {kLongPages * kLongPage, 700, 30}),
+                 .seqs = ints({n_tokens}, seqs),
+                 .positions = ints({n_tokens}, positions),
+                 .live = alive,
+                 .scale = 0.3F,
+                 .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, kQueryHeads, d_head})});
+    p.matmul({.x = rows,
+              .w = weights(DType::q4_k, {100, kQueryHeads * d_head}),
+              .live = alive,
+              .out = blank(DType::f32, {n_tokens, 100})});
+    return p;
+  }
+
+  // Tokens that are routed, and their pairs by expert.
+  Program record_routes(std::int64_t n_tokens, std::int32_t live, std::int64_t n_experts, const RoutingRule& rule) {
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    const Routing routing{.experts = blank(DType::i32, {n_tokens, rule.top_k}),
+                          .weights = blank(DType::f32, {n_tokens, rule.top_k}),
+                          .no_finite = ints({1}, {5})};
+    p.moe_route({.logits = values({n_tokens, n_experts}), .live = alive, .rule = rule, .out = routing});
+    p.moe_group({.experts = routing.experts,
+                 .live = alive,
+                 .n_experts = n_experts,
+                 .out = {.offsets = blank(DType::i32, {n_experts + 1}),
+                         .row_pair = blank(DType::i32, {n_tokens * rule.top_k}),
+                         .pair_row = blank(DType::i32, {n_tokens, rule.top_k})}});
+    return p;
+  }
+
+  // From the heads of one token to what they attend to. `seq` and `at`: of the token; its page is there twice.
+  Program record_heads(std::int32_t seq, std::int32_t at, std::int64_t n_heads) {
+    constexpr std::int64_t kSlots = 16;
+    constexpr std::int64_t kTable = 80;
+    Program p;
+    const Tensor q = values({1, n_heads, d_head});
+    const Tensor k = values({1, kKvHeads, d_head});
+    const Tensor alive = ints({1}, {1});
+    if (norms) {
+      p.rms_norm({.x = q, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = q});
+      p.rms_norm({.x = k, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = k});
+    }
+    const Tensor positions = ints({1}, {at});
+    for (const Tensor& t : {q, k}) {
+      p.rope({.x = t, .positions = positions, .live = alive, .n_rot = d_head, .style = style, .out = t});
+    }
+    std::vector<std::int32_t> pages;
+    for (std::int32_t i = 0; i < 2 * kTable; ++i) pages.push_back((i * 37 + 5) % (2 * kTable));
+    pages[kTable + 2] = pages[static_cast<std::size_t>(kTable + at / kSlots)];
+    pages[kTable + 1] = -1;
+    const KvView kv{.k = weights(DType::f16, {2 * kTable, kSlots, kKvHeads, d_head}),
+                    .v = weights(DType::f16, {2 * kTable, kSlots, kKvHeads, d_head}),
+                    .pages = ints({2, kTable}, pages)};
+    const Tensor seqs = ints({1}, {seq});
+    p.kv_write(
+        {.k = k, .v = values({1, kKvHeads, d_head}), .seqs = seqs, .positions = positions, .live = alive, .kv = kv});
+    p.attention({.q = q,
+                 .kv = kv,
+                 .lengths = ints({2}, {3, at + 1}),
+                 .seqs = seqs,
+                 .positions = positions,
+                 .live = alive,
+                 .scale = 0.1F,
+                 .out = blank(DType::f32, {1, n_heads, d_head})});
+    return p;
+  }
+
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -187,6 +336,45 @@ TEST(CudaFusion, ExpertsTakeTheRowsThatTheNormLeaves) {
   }
 }
 
+TEST(CudaFusion, AttentionLeavesItsRowsToTheNextProduct) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t n_tokens;
+    std::int32_t live;
+    std::int64_t d_head;
+    std::size_t launches;
+  };
+  // Four heads of a block are one chunk, two, or none; or there are too many rows.
+  for (const Kind& kind :
+       {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0}}) {
+    Block block{.device = device, .d_head = kind.d_head};
+    const Program program = block.record_attention(kind.n_tokens, kind.live);
+    expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, RoutedTokensAreGroupedInTheSameLaunch) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  for (const std::string path : {"", "sm80"}) {
+    CudaDevice device({.path = path});
+    const bool clusters = device.target().capability >= 90;
+    for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129}) {
+      const RoutingRule rules[] = {{.top_k = 8, .renormalize = true},
+                                   {.top_k = 5, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}};
+      for (const RoutingRule& rule : rules) {
+        for (const std::int64_t n_experts : {20, 128, 1000}) {
+          Block block{.device = device};
+          const auto live = static_cast<std::int32_t>(n_tokens - n_tokens / 5);
+          const Program program = block.record_routes(n_tokens, live, n_experts, rule);
+          const std::size_t launches = n_tokens <= (clusters ? 128 : 16) ? 1 : 0;
+          expect_the_same_together(device, block, program, launches, n_tokens);
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
   if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
   CudaDevice device;
@@ -216,6 +404,56 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
     Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .cache = kind.cache, .style = kind.style};
     const Program program = block.record(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+// Against the same ops one by one, whose kernels are others.
+TEST(CudaFusion, OneTokenGoesThroughALayerInFiveLaunches) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    DType type;
+    DType other;
+    std::int64_t width;
+    float size;  // of one value: where it is infinite or tiny, rows have no int8 form
+  };
+  for (const Kind& kind : {Kind{DType::q4_k, DType::q6_k, 768, 1}, Kind{DType::q6_k, DType::q4_k, 256, 1},
+                           Kind{DType::q5_k, DType::q5_k, 512, 1}, Kind{DType::q4_k, DType::q4_k, 1024, 1e30F},
+                           Kind{DType::q4_k, DType::q6_k, 768, INFINITY}}) {
+    Block block{.device = device};
+    const Program program = block.record_token(1, kind.type, kind.other, kind.width, kind.size);
+    expect_the_same_together(device, block, program, 5, 1);
+  }
+  Block dead{.device = device};
+  const Program program = dead.record_token(0, DType::q4_k, DType::q6_k, 768, 1);
+  const auto executable = device.compile(program, {});
+  dead.reset();
+  executable->run();
+  EXPECT_TRUE(dead.state() == dead.contents);
+}
+
+// One launch where blocks form clusters; else attention goes by itself.
+TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t d_head;
+    std::int64_t n_heads;
+    bool norms;
+    RopeStyle style;
+  };
+  for (const Kind& kind : {Kind{128, 16, true, RopeStyle::neox}, Kind{64, 32, true, RopeStyle::interleaved},
+                           Kind{256, 2, false, RopeStyle::neox}, Kind{128, 6, false, RopeStyle::interleaved}}) {
+    for (const std::int32_t at : {0, 31, 63, 64, 700, 1200}) {
+      for (const std::int32_t seq : {1, 7}) {
+        Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
+        const Program program = block.record_heads(seq, at, kind.n_heads);
+        const auto fused = cuda::fuse(program.ops(), device.target(), nullptr);
+        ASSERT_EQ(fused.size(), 1U);
+        EXPECT_EQ(fused[0].count, program.ops().size() - (device.target().capability >= 90 ? 0 : 1));
+        expect_the_same_together(device, block, program, 1, 1);
+      }
+    }
   }
 }
 

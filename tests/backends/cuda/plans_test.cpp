@@ -5,6 +5,7 @@
 
 #include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/dense_rows_plan.h"
+#include "backends/cuda/float_bulk_plan.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/prefill_rows_plan.h"
@@ -142,6 +143,10 @@ TEST(CudaPlans, TilesOfFloatsCoverEveryOutput) {
       const LaunchPlan halves = float_split_plan(rows, n, 132);
       EXPECT_EQ(halves.blocks, ceil_div(rows, split.rows()) * ceil_div(n, split.columns()) * halves.cluster);
       EXPECT_LE(halves.shared_bytes, kSplitShared);
+      const BulkTile& bulk = kBulkTiles[bulk_tile(rows, n, 132)];
+      const LaunchPlan pieces = float_bulk_plan(rows, n, 132);
+      EXPECT_EQ(pieces.blocks, ceil_div(rows, bulk.rows()) * ceil_div(n, bulk.columns()));
+      EXPECT_LE(pieces.shared_bytes, kSplitShared);
     }
   }
   EXPECT_FALSE(fits_float_rows(1, std::int64_t{1} << 31, 1));

@@ -1,0 +1,29 @@
+// Copies of many bytes from global to shared memory by one thread, which a barrier in shared memory counts (wgmma.cuh).
+// Addresses and sizes are multiples of 16. Hopper alone.
+#pragma once
+
+#include "backends/cuda/wgmma.cuh"
+
+namespace conclave::cuda {
+
+#if __CUDA_ARCH__ >= 900
+// Barriers that this thread has set up can be used by its copies.
+__device__ __forceinline__ void end_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives, and lets the phase end no sooner than so many bytes have come.
+__device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, int bytes, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes, std::uint64_t* barrier) {
+  copy_bulk(shared_address(to), from, bytes, barrier);
+}
+#endif
+
+}  // namespace conclave::cuda

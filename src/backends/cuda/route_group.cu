@@ -1,0 +1,116 @@
+#include "backends/cuda/cluster.cuh"
+#include "backends/cuda/grouping.cuh"
+#include "backends/cuda/launch.cuh"
+#include "backends/cuda/route_group_plan.h"
+#include "backends/cuda/route_token.cuh"
+
+namespace conclave::cuda {
+namespace {
+
+template <int kPer>
+__global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_constant__ RouteGroupArgs args) {
+  begin();
+  extern __shared__ std::uint32_t route_words[];
+  __shared__ std::int32_t unusable;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const auto threads = static_cast<int>(blockDim.x);
+  const auto blocks = static_cast<int>(gridDim.x);  // all of one cluster
+  const auto rank = static_cast<int>(blockIdx.x);
+  const std::int32_t n_experts = args.how.n_experts;
+  const auto top_k = static_cast<std::int32_t>(args.how.rule.top_k);
+  const auto n_tokens = static_cast<std::int32_t>(args.logits.dims[0]);
+  std::uint32_t* bits = route_words;                                                        // [blocks][n_experts]
+  auto* before = reinterpret_cast<std::int32_t*>(bits + std::int64_t{blocks} * n_experts);  // [n_experts]
+  std::int32_t* offsets = before + n_experts;                                               // [n_experts + 1]
+  auto* group_words = reinterpret_cast<std::uint32_t*>(offsets + n_experts + 1);            // [warps][n_experts]
+  std::uint32_t* own = bits + std::int64_t{rank} * n_experts;
+
+  // Asked for before the live count is known.
+  const std::int32_t t = rank * (threads / kWarp) + warp;
+  float logits[kPer];
+  if (t < n_tokens) load_logits(args.logits.type, row_of(args.logits, t), n_experts, logits);
+  const bool routed = t < live_rows(args.live, n_tokens);
+  if (blocks > 1) arrive_at_cluster();
+  for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < n_experts; e += threads) own[e] = 0;
+  if (threadIdx.x == 0) unusable = 0;
+  __syncthreads();
+
+  ChosenSlot slot{};
+  if (routed) {
+    slot = choose_slot(args.how, logits, group_words + warp * n_experts);
+    if (lane < top_k) atomicOr(&own[slot.expert], 1U << warp);
+    if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
+  }
+  __syncthreads();
+  if (blocks > 1) {
+    await_cluster();  // the others are there
+    for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < n_experts; e += threads) {
+      const std::uint32_t word = own[e];
+      for (int r = 0; r < blocks; ++r) {
+        if (r != rank) store_in_cluster(address_in_block(own + e, r), word);
+      }
+    }
+    __syncwarp();
+    arrive_at_cluster();
+  }
+  if (routed) {  // while the others arrive
+    const float weight = slot_weight(args.how, slot);
+    if (lane < top_k) {
+      int_at(args.experts, t, lane) = slot.expert;
+      float_at(args.weights, t, lane) = weight;
+    }
+  }
+  if (threadIdx.x == 0 && args.no_finite != nullptr && unusable > 0) count_unusable(args.no_finite, unusable);
+  __syncwarp();
+  if (blocks > 1) await_cluster();
+
+  block_offsets(n_experts, offsets, [&](std::int32_t e) {
+    std::int32_t earlier = 0;
+    std::int32_t all = 0;
+    for (int r = 0; r < blocks; ++r) {
+      if (r == rank) earlier = all;
+      all += __popc(bits[r * n_experts + e]);
+    }
+    before[e] = earlier;
+    return all;
+  });
+  if (t < n_tokens && lane < top_k) {
+    std::int32_t row = -1;
+    if (routed) {
+      row = offsets[slot.expert] + before[slot.expert] + __popc(own[slot.expert] & ((1U << warp) - 1U));
+      args.row_pair[row] = t * top_k + lane;
+    }
+    int_at(args.pair_row, t, lane) = row;
+  }
+  if (rank != 0) return;
+  for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e <= n_experts; e += threads) {
+    args.offsets[e] = offsets[e];
+  }
+  for (std::int32_t r = offsets[n_experts] + static_cast<std::int32_t>(threadIdx.x); r < n_tokens * top_k;
+       r += threads) {
+    args.row_pair[r] = -1;
+  }
+}
+
+}  // namespace
+
+int launch_route_group(const RouteGroupArgs& args, bool clusters, const Stream& stream) {
+  const LaunchPlan plan = route_group_plan(args.logits.dims[0], args.how.n_experts, args.how.rule, clusters);
+  switch (experts_per_lane(args.how.n_experts)) {
+    case 1:
+      return launch(route_group<1>, plan, stream, args);
+    case 2:
+      return launch(route_group<2>, plan, stream, args);
+    case 4:
+      return launch(route_group<4>, plan, stream, args);
+    case 8:
+      return launch(route_group<8>, plan, stream, args);
+    case 16:
+      return launch(route_group<16>, plan, stream, args);
+    default:
+      return launch(route_group<32>, plan, stream, args);
+  }
+}
+
+}  // namespace conclave::cuda
