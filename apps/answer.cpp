@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/utf8.h"
+#include "report/routing_stats.h"
 
 namespace conclave {
 namespace {
@@ -76,6 +77,29 @@ std::string summary(const Generation& g, std::uint64_t seed) {
   std::string cached = g.n_cached > 0 ? fmt::format(" ({} cached)", g.n_cached) : "";
   return fmt::format("prompt: {} tokens{}, {:.1f} tokens/s; answer: {} tokens, {:.1f} tokens/s; seed {}", g.n_prompt,
                      cached, g.prompt_speed(), g.tokens.size(), g.step_speed(), seed);
+}
+
+std::string load_summary(Session& session) {
+  const std::vector<std::int64_t> counts = session.expert_counts();
+  const auto n_experts = static_cast<std::ptrdiff_t>(session.model().facts().n_experts);
+  const std::ptrdiff_t n_layers = std::ssize(counts) / n_experts;
+  LayerStats worst;
+  std::ptrdiff_t worst_layer = 0;
+  double evenness = 0;
+  std::size_t unused = 0;
+  for (std::ptrdiff_t layer = 0; layer < n_layers; ++layer) {
+    const auto first = counts.begin() + layer * n_experts;
+    LayerStats stats = load_stats({first, first + n_experts});
+    evenness += stats.evenness / static_cast<double>(n_layers);
+    unused += stats.unused.size();
+    if (stats.imbalance <= worst.imbalance) continue;
+    worst = std::move(stats);
+    worst_layer = layer;
+  }
+  return fmt::format(
+      "experts: the busiest has {:.2f} times an even share ({} of layer {}); evenness {:.3f}; {} of {} were never "
+      "chosen",
+      worst.imbalance, worst.busiest, worst_layer, evenness, unused, counts.size());
 }
 
 }  // namespace conclave

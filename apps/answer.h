@@ -38,5 +38,7 @@ std::string_view name_of(StopReason reason);  // "end", "length", "context", "in
 
 // "prompt: 12 tokens, 350.1 tokens/s; answer: 64 tokens, 52.3 tokens/s; seed 7"
 std::string summary(const Generation& generation, std::uint64_t seed);
+// "experts: the busiest has 2.31 times an even share (3 of layer 7); evenness 0.914; 12 of 256 were never chosen"
+std::string load_summary(Session& session);
 
 }  // namespace conclave

@@ -150,6 +150,7 @@ void Chat::ask() {
       remark(fmt::format("The context of {} tokens is full: /reset or /undo makes room.", session_.context()));
     }
     remark(fmt::format("({})", summary(g, options_.sampling.seed + n_answers_)));
+    if (options_.stats) remark(fmt::format("({})", load_summary(session_)));
     ++n_answers_;
     if (g.tokens.empty() && g.stop == StopReason::hook) {
       turns_.pop_back();

@@ -96,9 +96,8 @@ RoutingTrace trace_of(const RouteOptions& options, const Model& model, const std
   const SequenceId sequence = session.create();
 
   RoutingRecorder recorder(facts.n_layers);
-  Sampler sampler({.temperature = 0}, facts.n_vocab);
   std::int32_t next = 0;
-  const StepHooks hooks{.logits = [&](const LogitRow& row) { next = sampler.next(row.logits); },
+  const StepHooks hooks{.best = [&](const BestRow& row) { next = require_token(row.id); },
                         .routing = [&](const RoutingRow& row) { recorder.add(row); }};
   RoutingTrace trace{
       .model = facts.name.empty() ? std::filesystem::path(options.model).filename().string() : facts.name,

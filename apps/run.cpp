@@ -88,7 +88,8 @@ std::int64_t context_for(const RunOptions& options, const ModelFacts& facts, std
   return context;
 }
 
-std::string json_text(const RunOptions& options, const std::optional<ModelText>& text, const Generation& g) {
+std::string json_text(const RunOptions& options, const std::optional<ModelText>& text, const Generation& g,
+                      Session& session) {
   using Json = nlohmann::ordered_json;
   Json j;
   if (text) {
@@ -104,6 +105,11 @@ std::string json_text(const RunOptions& options, const std::optional<ModelText>&
   j["seed"] = options.sampling.seed;
   j["prompt_tokens_per_second"] = g.prompt_speed();
   j["tokens_per_second"] = g.step_speed();
+  if (options.stats) {
+    const std::vector<std::int64_t> counts = session.expert_counts();
+    const auto n_experts = static_cast<std::size_t>(session.model().facts().n_experts);
+    for (std::size_t i = 0; i < counts.size(); ++i) j["expert_counts"][i / n_experts][i % n_experts] = counts[i];
+  }
   return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -165,11 +171,12 @@ int answer(const RunOptions& options, const Model& model, const std::optional<Mo
                            hooks);
   }
   printer.finish();
-  if (options.json) printer.output.write(json_text(options, text, g));
+  if (options.json) printer.output.write(json_text(options, text, g, session));
   if (g.stop == StopReason::context && !options.json) {
     note(options, fmt::format("note: stopped, the context of {} tokens is full; --ctx gives more", session.context()));
   }
   if (!options.json) note(options, summary(g, options.sampling.seed));
+  if (!options.json && options.stats) note(options, load_summary(session));
   return interrupt.signal() != 0 ? interrupt.exit_code() : 0;
 }
 

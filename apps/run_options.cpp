@@ -96,6 +96,8 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   CLI::Option* ids = command.add_flag("--ids", options.ids, "print token ids instead of text");
   command.add_flag("--json", options.json, "print one JSON object at the end")->excludes(ids);
   command.add_flag("-q,--quiet", options.quiet, "nothing on stderr but errors");
+  command.add_flag("--stats", options.stats,
+                   "tell how evenly the experts were used; with --json, how often each was chosen");
   add_sampling(command, options);
 }
 

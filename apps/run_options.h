@@ -28,6 +28,7 @@ struct RunOptions {
   bool ids = false;
   bool json = false;
   bool quiet = false;
+  bool stats = false;
 
   std::optional<std::int64_t> token_limit() const { return max_tokens < 0 ? std::nullopt : std::optional(max_tokens); }
   bool has_prompt() const { return prompt || prompt_file || tokens; }

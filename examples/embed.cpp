@@ -3,7 +3,6 @@
 //   embed MODEL.gguf N ID...
 #include <conclave/conclave.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -17,11 +16,11 @@ int run(const std::string& path, int n_new, const std::vector<std::int32_t>& pro
   conclave::Session session(model, {.context = n_tokens});
 
   const conclave::SequenceId sequence = session.create();
-  auto logits = session.extend(sequence, prompt);  // the whole prompt, in chunks
-  for (int i = 0; i < n_new; ++i) {
-    const auto best = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  std::int32_t best = session.extend_best(sequence, prompt);  // the whole prompt, in chunks
+  for (int i = 0; i < n_new && best >= 0; ++i) {
     std::printf("%d\n", best);
-    logits = session.extend(sequence, {&best, 1});  // one more token
+    const std::int32_t token = best;
+    best = session.extend_best(sequence, {&token, 1});  // one more token
   }
   return 0;
 }

@@ -157,14 +157,21 @@ class ModelBench {
             .exact_prompts = options_.exact_prompts};
   }
 
-  // Once with the routing: what the work must read, and the logits of its last step.
-  Traffic trace(const Workload& work, const TokenLists& tokens, std::vector<std::vector<float>>& logits) const {
+  // What a run gives: the best token of each row of each step, and the logits at the end.
+  struct Output {
+    std::vector<std::int32_t> best;
+    std::vector<std::vector<float>> logits;  // [batch][n_vocab]
+  };
+
+  // Once with the routing: what the work must read.
+  Traffic trace(const Workload& work, const TokenLists& tokens, Output& output) const {
     Session session(model_, sizes_of(work, true));
     TrafficMeter meter(model_.impl().description, kv_bytes_per_token());
     const auto per_step = static_cast<std::size_t>(work.tokens / work.steps());
     std::int64_t step = 0;
     std::int64_t done_before = 0;
-    StepHooks hooks{.routing = [&](const RoutingRow& row) { meter.route(row, row.token + 1 == per_step); },
+    StepHooks hooks{.best = [&](const BestRow& row) { output.best.push_back(row.id); },
+                    .routing = [&](const RoutingRow& row) { meter.route(row, row.token + 1 == per_step); },
                     .progress =
                         [&](std::int64_t done, std::int64_t total) {
                           const std::int64_t n = done - done_before;
@@ -174,9 +181,9 @@ class ModelBench {
                                           prefill ? done : n * (work.depth + step + 1));
                           return true;
                         }};
-    StepHooks last = hooks;
-    last.logits = [&](const LogitRow& row) { logits.emplace_back(row.logits.begin(), row.logits.end()); };
-    run_workload(session, work, tokens, {.step = hooks, .last = last, .starting = [&](std::int64_t i) { step = i; }});
+    const StepHooks check{
+        .logits = [&](const LogitRow& row) { output.logits.emplace_back(row.logits.begin(), row.logits.end()); }};
+    run_workload(session, work, tokens, {.step = hooks, .check = check, .starting = [&](std::int64_t i) { step = i; }});
     return meter.total();
   }
 
@@ -192,23 +199,33 @@ class ModelBench {
     const TokenLists tokens = random_tokens(work.batch, work.context(), model_.facts().n_vocab);
     const std::string title = fmt::format("{} of {} tokens, batch {}", name(work.kind), work.tokens, work.batch);
     output_.progress(title + ": tracing");
-    std::vector<std::vector<float>> expected;
+    Output expected;
     result.work = work;
     result.traffic = trace(work, tokens, expected);
 
     Session session(model_, sizes_of(work, false));
     result.memory = session.memory();
     std::string wrong;
-    RunHooks hooks{.last = {.logits = [&](const LogitRow& row) {
-                     if (wrong.empty()) wrong = difference(row.logits, expected[row.input]);
+    std::size_t row_of_run = 0;
+    // As a greedy sampler would: each step is waited for, and its tokens are read.
+    RunHooks hooks{.step = {.best =
+                                [&](const BestRow& row) {
+                                  const std::int32_t id = expected.best[row_of_run++];
+                                  if (row.id == id || !wrong.empty()) return;
+                                  wrong = fmt::format(
+                                      "token {} is the likeliest, and {} when the same tokens ran before", row.id, id);
+                                }},
+                   .check = {.logits = [&](const LogitRow& row) {
+                     if (wrong.empty()) wrong = difference(row.logits, expected.logits[row.input]);
                    }}};
     warm_up(session, work, tokens);
     hooks.between = [&](double seconds) { machine.between(seconds); };
     for (std::int64_t i = 0; i < options_.repetitions && wrong.empty(); ++i) {
       output_.progress(fmt::format("{}: {} of {}", title, i + 1, options_.repetitions));
+      row_of_run = 0;
       machine.begin();
-      const double seconds = run_workload(session, work, tokens, hooks);
-      result.repetitions.push_back({.seconds = seconds, .peaks = machine.end()});
+      const RunTime time = run_workload(session, work, tokens, hooks);
+      result.repetitions.push_back({.seconds = time.seconds, .cpu_seconds = time.cpu_seconds, .peaks = machine.end()});
     }
     result.resident = resident_memory();
     return wrong.empty() ? wrong : fmt::format("{}: {}", title, wrong);
@@ -219,7 +236,8 @@ class ModelBench {
     Workload few = work;
     if (work.kind == WorkKind::decode) few.tokens = std::min<std::int64_t>(few.tokens, kWarmUpSteps);
     few.depth = 0;
-    for (int i = 0; i < 2; ++i) run_workload(session, few, tokens, {});  // a GPU makes its graph in the second run
+    const RunHooks wait{.step = {.best = [](const BestRow&) {}}};
+    for (int i = 0; i < 2; ++i) run_workload(session, few, tokens, wait);  // a GPU makes its graph in the second run
   }
 
   const ModelBenchOptions& options_;

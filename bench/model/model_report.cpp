@@ -54,9 +54,11 @@ WorkSummary summary_of(const WorkResult& result) {
   const auto speed = [&](const Repetition& each) { return static_cast<double>(result.work.total()) / each.seconds; };
   const double bytes = result.traffic.bytes();
   const double ops = result.traffic.int8_ops;
-  WorkSummary summary{.tokens_per_second = median_of(result, speed),
-                      .seconds = median_of(result, [](const Repetition& each) { return each.seconds; }),
-                      .gbps = median_of(result, [&](const Repetition& each) { return bytes / each.seconds * 1e-9; })};
+  WorkSummary summary{
+      .tokens_per_second = median_of(result, speed),
+      .seconds = median_of(result, [](const Repetition& each) { return each.seconds; }),
+      .gbps = median_of(result, [&](const Repetition& each) { return bytes / each.seconds * 1e-9; }),
+      .cores = median_of(result, [](const Repetition& each) { return each.cpu_seconds / each.seconds; })};
   const auto [slow, fast] =
       std::minmax_element(result.repetitions.begin(), result.repetitions.end(),
                           [](const Repetition& a, const Repetition& b) { return a.seconds > b.seconds; });
@@ -82,8 +84,8 @@ std::string model_facts_text(const ModelRunFacts& facts) {
 }
 
 std::string work_header() {
-  return fmt::format("{:<8}{:>6}{:>6}{:>7}{:>11}{:>10}{:>10}{:>8}{:>7}{:>7}{:>9}\n", "work", "tokens", "batch", "after",
-                     "tokens/s", "slowest", "fastest", "GB/s", "%read", "%int8", "experts");
+  return fmt::format("{:<8}{:>6}{:>6}{:>7}{:>11}{:>10}{:>10}{:>8}{:>7}{:>7}{:>9}{:>7}\n", "work", "tokens", "batch",
+                     "after", "tokens/s", "slowest", "fastest", "GB/s", "%read", "%int8", "experts", "cores");
 }
 
 std::string work_line(const WorkResult& result) {
@@ -93,7 +95,7 @@ std::string work_line(const WorkResult& result) {
                   result.work.batch, result.work.depth, s.tokens_per_second, s.slowest, s.fastest);
   line += s.peaks ? fmt::format("{:>8.2f}{:>7.1f}{:>7.1f}", s.gbps, s.percent_of_read, s.percent_of_int8)
                   : fmt::format("{:>8.2f}{:>7}{:>7}", s.gbps, "-", "-");
-  return line + fmt::format("{:>9.1f}\n", experts_per_layer(result.traffic));
+  return line + fmt::format("{:>9.1f}{:>7.2f}\n", experts_per_layer(result.traffic), s.cores);
 }
 
 std::string work_notes(const std::vector<WorkResult>& results, const ModelRunFacts& facts) {
@@ -145,7 +147,8 @@ std::string work_json(const WorkResult& result, const ModelRunFacts& facts) {
                {"kv_bytes_read", result.traffic.kv_bytes},
                {"int8_ops", result.traffic.int8_ops},
                {"experts_per_layer", experts_per_layer(result.traffic)},
-               {"gbps", s.gbps}};
+               {"gbps", s.gbps},
+               {"cores", s.cores}};
   const auto share = [&](double value) { return s.peaks ? Json(value) : Json(); };
   line["peak_read_gbps"] = share(s.peaks ? s.peaks->read_gbps : 0);
   line["peak_int8_gops"] = share(s.peaks ? s.peaks->int8_gops : 0);

@@ -15,6 +15,7 @@ namespace conclave::bench {
 // One repetition, and the peaks that were measured in turns with it.
 struct Repetition {
   double seconds = 0;
+  double cpu_seconds = 0;
   std::optional<Peaks> peaks;  // nothing where the device is not the CPU
 };
 
@@ -42,7 +43,8 @@ struct WorkSummary {
   double slowest = 0;
   double fastest = 0;
   double seconds = 0;
-  double gbps = 0;  // bytes that must be read, over the time
+  double gbps = 0;   // bytes that must be read, over the time
+  double cores = 0;  // of the CPU that were busy
   std::optional<Peaks> peaks;
   double percent_of_read = 0;
   double percent_of_int8 = 0;

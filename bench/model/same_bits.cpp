@@ -81,7 +81,7 @@ std::string check_same_bits(const Model& model, std::int64_t batch, const Sessio
       .logits = [&](const LogitRow& row) { alone.emplace_back(row.logits.begin(), row.logits.end()); }};
   for (std::int64_t i = 0; i < compared; ++i) {
     const Workload work{.kind = WorkKind::decode, .tokens = kTokens};
-    run_workload(session, work, {tokens[static_cast<std::size_t>(i)]}, {.step = keep, .last = keep});
+    run_workload(session, work, {tokens[static_cast<std::size_t>(i)]}, {.step = keep});
   }
   for (const std::vector<float>& row : alone) {
     if (const std::string wrong = difference(row, row); !wrong.empty()) return wrong;

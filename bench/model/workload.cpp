@@ -1,6 +1,7 @@
 #include "bench/model/workload.h"
 
 #include <chrono>
+#include <ctime>
 
 #include "support/rng.h"
 
@@ -39,7 +40,7 @@ TokenLists random_tokens(std::int64_t n_sequences, std::int64_t n_tokens, std::i
   return lists;
 }
 
-double run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks) {
+RunTime run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks) {
   const Sequences sequences(session, work.batch);
   const std::int64_t steps = work.steps();
   const auto per_step = static_cast<std::size_t>(work.tokens / steps);
@@ -48,11 +49,10 @@ double run_workload(Session& session, const Workload& work, const TokenLists& to
   for (std::size_t i = 0; i < inputs.size() && depth > 0; ++i) {
     const StepInput before{.sequence = sequences[i],
                            .tokens = std::span<const std::int32_t>(tokens[i]).first(depth),
-                           .logits = LogitRows::none,
                            .kind = TokenKind::prompt};
-    session.step({&before, 1}, {});
+    session.step({&before, 1}, {.best = [](const BestRow&) {}});  // so that it has ended when the clock starts
   }
-  double seconds = 0;
+  RunTime time;
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::span<const std::int32_t> all(tokens[i]);
@@ -60,13 +60,22 @@ double run_workload(Session& session, const Workload& work, const TokenLists& to
                    .tokens = all.subspan(depth + static_cast<std::size_t>(step) * per_step, per_step),
                    .kind = work.kind == WorkKind::prefill ? TokenKind::prompt : TokenKind::generated};
     }
-    if (hooks.between) hooks.between(seconds);
+    if (hooks.between) hooks.between(time.seconds);
     if (hooks.starting) hooks.starting(step);
+    const std::clock_t cpu_start = std::clock();
     const auto start = Clock::now();
-    session.step(inputs, step + 1 == steps ? hooks.last : hooks.step);
-    seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    session.step(inputs, hooks.step);
+    time.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    time.cpu_seconds += static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   }
-  return seconds;
+  if (hooks.check.logits) {
+    for (StepInput& input : inputs) {
+      session.cut(input.sequence, session.length(input.sequence) - 1);
+      input.tokens = input.tokens.last(1);
+    }
+    session.step(inputs, hooks.check);
+  }
+  return time;
 }
 
 }  // namespace conclave::bench

@@ -1,8 +1,8 @@
 // What is timed: tokens drawn at random from the vocabulary, run through a model from an empty context, or from one of
 // `depth` tokens, which are not timed.
 //
-//   prefill   one sequence gets all its tokens in one step; the logits of the last one come out
-//   decode    `batch` sequences, each with tokens of its own, get one token in each step; the logits of all come out
+//   prefill   one sequence gets all its tokens in one step; what the last one leads to comes out
+//   decode    `batch` sequences, each with tokens of its own, get one token in each step; what each leads to comes out
 //
 // Tokens are the same in every run: sequence i has the same ones in every batch. What a token is does not depend on the
 // logits before it, so that a run can be repeated exactly and its routing is known before it is timed.
@@ -40,14 +40,19 @@ TokenLists random_tokens(std::int64_t n_sequences, std::int64_t n_tokens, std::i
 
 // What happens around a run; each may be empty.
 struct RunHooks {
-  StepHooks step;                                   // of every step but the last one
-  StepHooks last;                                   // of the last step
+  StepHooks step;   // of every step
+  StepHooks check;  // of the last token of each sequence, which runs once more, the clock stopped, where there are any
   std::function<void(double seconds)> between;      // before each step, the clock stopped: what it shows so far
   std::function<void(std::int64_t step)> starting;  // before each step, its number
 };
 
-// Runs the workload in sequences that are made for it and dropped; gives the seconds its steps took. `tokens`: work.context()
+struct RunTime {
+  double seconds = 0;
+  double cpu_seconds = 0;  // of all cores, in that time: what the host had to do
+};
+
+// Runs the workload in sequences that are made for it and dropped; gives what its steps took. `tokens`: work.context()
 // of each sequence.
-double run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
+RunTime run_workload(Session& session, const Workload& work, const TokenLists& tokens, const RunHooks& hooks);
 
 }  // namespace conclave::bench

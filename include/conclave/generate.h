@@ -67,8 +67,12 @@ class Generator {
                       const GenerateHooks& hooks = {});
 
  private:
-  std::span<const float> feed(std::span<const std::int32_t> tokens, TokenKind kind, const GenerateHooks& hooks,
-                              bool& stopped);
+  // What comes after a token: the logits, or the largest of them alone.
+  struct Outcome {
+    std::span<const float> logits;
+    std::int32_t best = -1;
+  };
+  Outcome feed(const StepInput& input, bool best_alone, const GenerateHooks& hooks, bool& stopped);
 
   Session& session_;
   SequenceId sequence_;

@@ -2,6 +2,7 @@
 //
 //   const conclave::SequenceId chat = session.create();
 //   std::span<const float> logits = session.extend(chat, prompt);      // of the last token, [n_vocab]
+//   std::int32_t id = session.extend_best(chat, prompt);               // or only which of them is the largest
 //
 // A sequence's keys and values are cached in pages. A fork shares them until one of the two writes; cutting a sequence
 // back forgets its last tokens. All memory is allocated when the session is made, or when a batch size comes up for the
@@ -16,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "conclave/model.h"
 
@@ -59,6 +61,13 @@ struct LogitRow {
   std::size_t token;              // which of its tokens
   std::span<const float> logits;  // [n_vocab]
 };
+// The token of the largest logit: of equal ones the lowest, and a NaN is never the largest. -1 where every logit is NaN
+// or minus infinity.
+struct BestRow {
+  std::size_t input;
+  std::size_t token;
+  std::int32_t id;
+};
 struct RoutingRow {
   std::size_t input;
   std::size_t token;
@@ -69,7 +78,10 @@ struct RoutingRow {
 
 // What a step tells while it runs; each may be empty.
 struct StepHooks {
-  std::function<void(const LogitRow&)> logits;     // rows of an input in order, inputs in order
+  // For each token that StepInput::logits names; rows of an input in order, inputs in order. The best is found on the
+  // device: without the first hook no logits leave it.
+  std::function<void(const LogitRow&)> logits;
+  std::function<void(const BestRow&)> best;
   std::function<void(const RoutingRow&)> routing;  // every token in every layer; the session must trace
   // After each chunk. False stops the step there: what ran so far stays in the sequences.
   std::function<bool(std::int64_t n_done, std::int64_t n_tokens)> progress;
@@ -102,6 +114,13 @@ class Session {
   void step(std::span<const StepInput> inputs, const StepHooks& hooks);
   // One sequence: the logits of its last token, good until the next step.
   std::span<const float> extend(SequenceId sequence, std::span<const std::int32_t> tokens);
+  // One sequence: the id of the largest of these logits, as BestRow has it.
+  std::int32_t extend_best(SequenceId sequence, std::span<const std::int32_t> tokens);
+
+  // How often each expert of each layer was chosen since the session was made: [n_layers][n_experts], layer by layer.
+  // Devices count while they route, and are asked here. In the last layer only tokens whose logits were wanted have
+  // experts.
+  std::vector<std::int64_t> expert_counts();
 
   const Model& model() const;
   std::int64_t context() const;

@@ -43,23 +43,26 @@ Generator::~Generator() {
   session_.drop(sequence_);
 }
 
-// The logits of the last of `tokens`; none where a hook stopped before it. (Where it throws, the sequence may have more
-// tokens than cached_ knows of: the next prompt cuts them off.)
-std::span<const float> Generator::feed(std::span<const std::int32_t> tokens, TokenKind kind, const GenerateHooks& hooks,
-                                       bool& stopped) {
-  std::span<const float> logits;
-  StepHooks step{.logits = [&](const LogitRow& row) { logits = row.logits; }};
+// What comes after the last of its tokens; nothing where a hook stopped before it. (Where it throws, the sequence may have
+// more tokens than cached_ knows of: the next prompt cuts them off.)
+Generator::Outcome Generator::feed(const StepInput& input, bool best_alone, const GenerateHooks& hooks, bool& stopped) {
+  Outcome outcome;
+  StepHooks step;
+  if (best_alone) {
+    step.best = [&](const BestRow& row) { outcome.best = row.id; };
+  } else {
+    step.logits = [&](const LogitRow& row) { outcome.logits = row.logits; };
+  }
   if (hooks.prompt) {
     step.progress = [&](std::int64_t done, std::int64_t total) {
       stopped = !hooks.prompt(done, total);
       return !stopped;
     };
   }
-  const StepInput input{.sequence = sequence_, .tokens = tokens, .kind = kind};
   session_.step({&input, 1}, step);
-  const auto length = static_cast<std::size_t>(session_.length(sequence_));
-  cached_.insert(cached_.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length - cached_.size()));
-  return logits;
+  const auto fed = static_cast<std::size_t>(session_.length(sequence_)) - cached_.size();
+  cached_.insert(cached_.end(), input.tokens.begin(), input.tokens.begin() + static_cast<std::ptrdiff_t>(fed));
+  return outcome;
 }
 
 Generation Generator::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
@@ -80,8 +83,11 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
   };
   bool stopped = false;
   const Stopwatch prompt_time;
-  std::span<const float> logits =
-      feed(prompt.subspan(static_cast<std::size_t>(out.n_cached)), TokenKind::prompt, hooks, stopped);
+  StepInput input{.sequence = sequence_,
+                  .tokens = prompt.subspan(static_cast<std::size_t>(out.n_cached)),
+                  .kind = TokenKind::prompt};
+  const bool best_alone = sampler.takes_best();
+  Outcome outcome = feed(input, best_alone, hooks, stopped);
   out.prompt_seconds = prompt_time.seconds();
   out.n_computed = session_.length(sequence_) - out.n_cached;
   if (stopped) return stop(StopReason::hook);
@@ -89,7 +95,7 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
 
   const Stopwatch step_time;
   for (;;) {
-    const std::int32_t id = sampler.next(logits);
+    const std::int32_t id = best_alone ? require_token(outcome.best) : sampler.next(outcome.logits);
     if (std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end()) {
       return stop(StopReason::end);
     }
@@ -98,7 +104,9 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
     if (hooks.token && !hooks.token(id)) return stop(StopReason::hook);
     if (static_cast<std::int64_t>(out.tokens.size()) == options.max_tokens) return stop(StopReason::length);
     if (session_.length(sequence_) == session_.context()) return stop(StopReason::context);
-    logits = feed({&id, 1}, TokenKind::generated, {}, stopped);
+    input.tokens = {&id, 1};
+    input.kind = TokenKind::generated;
+    outcome = feed(input, best_alone, {}, stopped);
     ++out.n_steps;
     out.step_seconds = step_time.seconds();
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct Session::Impl {
     pieces.reserve(static_cast<std::size_t>(chunk()));
     wanted.reserve(static_cast<std::size_t>(chunk()));
     out_rows.reserve(static_cast<std::size_t>(chunk()));
+    best.reserve(static_cast<std::size_t>(plan.workspace.max_out));
     if (plan.workspace.trace_routing) {
       experts.resize(static_cast<std::size_t>(chunk() * config.experts.rule.top_k));
       weights.resize(experts.size());
@@ -68,8 +70,11 @@ struct Session::Impl {
   std::size_t fill_chunk(std::span<const StepInput> requests, bool every_row, Piece& cursor);
   void run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile);
   void give_logits(std::span<const WantedRow> rows, const StepHooks& hooks);
+  void give_best(std::span<const WantedRow> rows, const StepHooks& hooks);
   void give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks);
   std::span<const float> logit_row(std::int64_t i);
+  float first_logit(std::int64_t i);
+  std::vector<std::int64_t> expert_counts();
 
   Model model;
   Device& device;
@@ -90,6 +95,9 @@ struct Session::Impl {
   std::vector<std::int32_t> experts;
   std::vector<float> weights;
   std::vector<float> logits;  // where the host cannot see the device's
+  std::vector<std::int32_t> best;
+  std::vector<std::uint32_t> seen_counts;  // the device's, which start anew at 2^32, when they were last asked for
+  std::vector<std::int64_t> total_counts;
 };
 
 // Everything that can be wrong with a request, before anything is changed. Gives the number of tokens.
@@ -180,7 +188,8 @@ void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHoo
   }
   while (!rows.empty()) {
     if (hooks.routing) give_routing(rows, config.n_layers - 1, hooks);
-    give_logits(rows, hooks);
+    if (hooks.logits) give_logits(rows, hooks);
+    if (hooks.best) give_best(rows, hooks);
     if (done == wanted.size()) break;
     rows = take_rows(plan.workspace.max_out);
     programs.outputs(phase).run(profile);
@@ -199,10 +208,31 @@ std::span<const float> Session::Impl::logit_row(std::int64_t i) {
   return logits;
 }
 
+float Session::Impl::first_logit(std::int64_t i) {
+  const Tensor row = select_outer(workspace.logits(plan.workspace.max_out), i);
+  float logit = 0;
+  device.download(*row.buffer, row.byte_offset, std::as_writable_bytes(std::span(&logit, 1)));
+  return logit;
+}
+
 void Session::Impl::give_logits(std::span<const WantedRow> rows, const StepHooks& hooks) {
-  for (std::size_t i = 0; i < rows.size() && hooks.logits; ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].logits) continue;
     hooks.logits({rows[i].input, rows[i].token, logit_row(static_cast<std::int64_t>(i))});
+  }
+}
+
+void Session::Impl::give_best(std::span<const WantedRow> rows, const StepHooks& hooks) {
+  const Tensor ids = workspace.best(plan.workspace.max_out);
+  best.resize(rows.size());
+  device.download(*ids.buffer, ids.byte_offset, std::as_writable_bytes(std::span(best)));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].logits) continue;
+    // argmax gives 0 also where nothing is above minus infinity: then the first logit is not, either.
+    if (best[i] == 0 && !(first_logit(static_cast<std::int64_t>(i)) > -std::numeric_limits<float>::infinity())) {
+      best[i] = -1;
+    }
+    hooks.best({rows[i].input, rows[i].token, best[i]});
   }
 }
 
@@ -230,6 +260,17 @@ void Session::Impl::step(std::span<const StepInput> requests, const StepHooks& h
     run_chunk(requests, hooks, profile ? &*profile : nullptr);
     if (hooks.progress && !hooks.progress(done, total)) return;
   }
+}
+
+std::vector<std::int64_t> Session::Impl::expert_counts() {
+  const Tensor counts = workspace.expert_counts();
+  std::vector<std::uint32_t> now(static_cast<std::size_t>(element_count(counts)));
+  device.download(*counts.buffer, counts.byte_offset, std::as_writable_bytes(std::span(now)));
+  seen_counts.resize(now.size());
+  total_counts.resize(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i) total_counts[i] += now[i] - seen_counts[i];
+  seen_counts = std::move(now);
+  return total_counts;
 }
 
 Session::Session(const Model& model, const SessionOptions& options) : impl_(std::make_unique<Impl>(model, options)) {}
@@ -262,6 +303,17 @@ std::span<const float> Session::extend(SequenceId sequence, std::span<const std:
   const StepInput input{.sequence = sequence, .tokens = tokens};
   impl_->step({&input, 1}, {.logits = [&last](const LogitRow& row) { last = row.logits; }});
   return last;
+}
+
+std::int32_t Session::extend_best(SequenceId sequence, std::span<const std::int32_t> tokens) {
+  std::int32_t id = -1;
+  const StepInput input{.sequence = sequence, .tokens = tokens};
+  impl_->step({&input, 1}, {.best = [&id](const BestRow& row) { id = row.id; }});
+  return id;
+}
+
+std::vector<std::int64_t> Session::expert_counts() {
+  return impl_->expert_counts();
 }
 
 const Model& Session::model() const {

@@ -27,6 +27,8 @@ void outputs(Program& p, const Transformer& model, const StepSize& size) {
             .live = batch.n_out,
             .phase = size.phase,
             .out = model.workspace.logits(size.n_out)});
+  // Few bytes beside the logits, and cheap beside the head: so there is one program, whoever asks for what.
+  p.argmax({.x = model.workspace.logits(size.n_out), .live = batch.n_out, .ids = model.workspace.best(size.n_out)});
 }
 
 }  // namespace

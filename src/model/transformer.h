@@ -29,7 +29,7 @@ struct StepSize {
   Phase phase = Phase::decode;
 };
 
-// From token ids to the logits of the first n_out rows that want them.
+// From token ids to the logits of the first n_out rows that want them, and which of them is the largest.
 Program record_step(const Transformer& model, const StepSize& size);
 // The logits of other rows of the step that ran last.
 Program record_outputs(const Transformer& model, const StepSize& size);

@@ -59,6 +59,7 @@ void Workspace::visit(Tensors& t, const ModelConfig& c, const WorkspaceShape& sh
   f32(t.k, {n, kv_width});
   f32(t.v, {n, kv_width});
   f32(t.logits, {n_out, c.n_vocab});
+  i32(t.best, {n_out});
 
   f32(t.moe.logits, {n, e.n_experts});
   i32(t.moe.groups.offsets, {e.n_experts + 1});
@@ -75,6 +76,7 @@ void Workspace::visit(Tensors& t, const ModelConfig& c, const WorkspaceShape& sh
     i32(routing.experts, {n, e.rule.top_k});
     f32(routing.weights, {n, e.rule.top_k});
   }
+  i32(t.expert_counts, {c.n_layers, e.n_experts});
 }
 
 std::int64_t Workspace::bytes_for(const ModelConfig& config, const WorkspaceShape& shape) {
@@ -129,6 +131,10 @@ Tensor Workspace::logits(std::int64_t n_out) const {
   return first(tensors_.logits, n_out);
 }
 
+Tensor Workspace::best(std::int64_t n_out) const {
+  return first(tensors_.best, n_out);
+}
+
 Routing Workspace::routing(std::int64_t layer) const {
   return tensors_.routings[tensors_.routings.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
 }
@@ -140,7 +146,9 @@ MoeScratch Workspace::moe(std::int64_t layer, const Tensor& normed, const Tensor
   return {.normed = normed,
           .live = live,
           .logits = first(s.logits, n),
-          .routing = {.experts = first(kept.experts, n), .weights = first(kept.weights, n)},
+          .routing = {.experts = first(kept.experts, n),
+                      .weights = first(kept.weights, n),
+                      .counts = select_outer(tensors_.expert_counts, layer)},
           .groups = {.offsets = s.groups.offsets,
                      .row_pair = first(s.groups.row_pair, n * top_k_),
                      .pair_row = first(s.groups.pair_row, n)},

@@ -38,9 +38,11 @@ class Workspace {
   // The rows of the head: gathered from those of the step, which stay as they are.
   RowScratch out_rows(std::int64_t n_out) const;
   Tensor logits(std::int64_t n_out) const;  // f32 [n_out, n_vocab]
+  Tensor best(std::int64_t n_out) const;    // i32 [n_out]: the largest of each row of them
   // Experts' scratch for n rows; of a layer, since with tracing each layer keeps its routing.
   MoeScratch moe(std::int64_t layer, const Tensor& normed, const Tensor& live) const;
   Routing routing(std::int64_t layer) const;
+  Tensor expert_counts() const { return tensors_.expert_counts; }  // i32 [n_layers, n_experts]: adds up over the steps
 
  private:
   struct Tensors {
@@ -48,8 +50,10 @@ class Workspace {
     RowScratch out;
     Tensor q, k, v;
     Tensor logits;
+    Tensor best;
     MoeScratch moe;
     std::vector<Routing> routings;  // one, or [n_layers]
+    Tensor expert_counts;
   };
   template <class Visit>
   static void visit(Tensors& t, const ModelConfig& config, const WorkspaceShape& shape, Visit&& visit);

@@ -47,7 +47,7 @@ class Device {
 
   virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda:0", ...
 
-  virtual std::shared_ptr<Buffer> allocate(std::int64_t bytes) = 0;
+  virtual std::shared_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // filled with zeros
   virtual void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) = 0;
   // Bytes that allocate() could still give, all together; nothing where the device does not know.

@@ -74,6 +74,7 @@ struct MoeFfn {
     v.tensor(out, "experts", op.routing.experts);
     v.tensor(out, "weights", op.routing.weights);
     v.tensor(inout, "no_finite", op.routing.no_finite);
+    v.tensor(inout, "counts", op.routing.counts);
     v.tensor(scratch, "offsets", op.groups.offsets);
     v.tensor(scratch, "row_pair", op.groups.row_pair);
     v.tensor(scratch, "pair_row", op.groups.pair_row);

@@ -127,6 +127,12 @@ std::vector<double> raw_weights(Score rule, const Floats& l, const std::vector<s
   return weights;
 }
 
+// As unsigned numbers, which start anew at 2^32.
+void add_to_count(const Tensor& counts, std::int64_t expert, std::uint32_t times) {
+  const auto count = static_cast<std::uint32_t>(load_i32(counts, {expert}));
+  store_i32(counts, {expert}, static_cast<std::int32_t>(count + times));
+}
+
 void count_row_without_logit(const Tensor& counter) {
   if (!counter.defined()) return;
   const std::int32_t count = load_i32(counter, {0});
@@ -158,6 +164,7 @@ void route_row(const MoeRoute& op, std::int64_t token) {
     double weight = weights[static_cast<std::size_t>(slot)] * static_cast<double>(rule.scale);
     if (op.expert_scale.defined()) weight *= static_cast<double>(load(op.expert_scale, {expert}));
     store_i32(op.out.experts, {token, slot}, expert);
+    if (op.out.counts.defined()) add_to_count(op.out.counts, expert, 1);
     store(op.out.weights, {token, slot}, weight);
   }
 }
@@ -188,6 +195,7 @@ void validate(const MoeRoute& op) {
   check.tensor("experts", op.out.experts, kI32, {n_tokens, op.rule.top_k});
   check.tensor("weights", op.out.weights, kF32, {n_tokens, op.rule.top_k});
   check.optional("no_finite", op.out.no_finite, kI32, {1});
+  check.optional("counts", op.out.counts, kI32, {n_experts});
 }
 
 void reference(const MoeRoute& op) {

@@ -20,6 +20,9 @@
 //
 // A row with no usable logit (all NaN or minus infinity): experts 0 .. top_k-1, weights 1/top_k whatever renormalize
 // says, then scale and expert_scale; no_finite goes up by one (it stays at 2^31-1). Rows past `live` are left alone.
+//
+// counts[e] goes up by one for each slot that expert e gets, also in such a row. It adds up over runs, modulo 2^32: who
+// reads it before an expert was chosen 2^32 times more takes the difference to what it was.
 #pragma once
 
 #include "ops/members.h"
@@ -60,6 +63,7 @@ void MoeRoute::members(Self& op, Visitor&& v) {
   v.tensor(out, "experts", op.out.experts);
   v.tensor(out, "weights", op.out.weights);
   v.tensor(inout, "no_finite", op.out.no_finite);
+  v.tensor(inout, "counts", op.out.counts);
 }
 
 }  // namespace conclave

@@ -7,6 +7,7 @@ namespace conclave {
 void validate(const MoeRouteToHost& op) {
   const Check check(op);
   if (op.out.no_finite.defined()) check.refuse("no_finite is a device-side counter: use moe_route");
+  if (op.out.counts.defined()) check.refuse("counts is a device-side counter: use moe_route");
   validate(op.route());
 }
 

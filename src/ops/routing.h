@@ -15,6 +15,7 @@ struct Routing {
   Tensor experts;    // i32 [n_tokens, top_k]
   Tensor weights;    // f32 [n_tokens, top_k]
   Tensor no_finite;  // i32 [1], optional: goes up by one for every row that had no usable logit
+  Tensor counts;     // i32 [n_experts], optional: goes up by one each time the expert is chosen, modulo 2^32
 };
 
 // The pairs sorted by expert: compressed sparse rows, on the device.

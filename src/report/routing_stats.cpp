@@ -4,40 +4,50 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace conclave {
 namespace {
 
 LayerStats layer_stats(const RoutingTrace& trace, std::int64_t layer) {
-  LayerStats stats;
-  stats.load.resize(static_cast<std::size_t>(trace.n_experts));
-  stats.weight.resize(static_cast<std::size_t>(trace.n_experts));
+  std::vector<std::int64_t> load(static_cast<std::size_t>(trace.n_experts));
+  std::vector<double> weight(load.size());
   const std::int64_t n_pairs = trace.n_tokens() * trace.top_k;
   const std::size_t first = trace.pair(layer, 0, 0);
   for (std::size_t i = first; i < first + static_cast<std::size_t>(n_pairs); ++i) {
     const auto expert = static_cast<std::size_t>(trace.experts[i]);
-    ++stats.load[expert];
-    if (std::isfinite(trace.weights[i])) stats.weight[expert] += trace.weights[i];
+    ++load[expert];
+    if (std::isfinite(trace.weights[i])) weight[expert] += trace.weights[i];
   }
-  stats.mean = static_cast<double>(n_pairs) / static_cast<double>(trace.n_experts);
+  LayerStats stats = load_stats(std::move(load));
+  stats.weight = std::move(weight);
+  return stats;
+}
+
+}  // namespace
+
+LayerStats load_stats(std::vector<std::int64_t> load) {
+  LayerStats stats{.load = std::move(load)};
+  const auto n_pairs = static_cast<double>(std::accumulate(stats.load.begin(), stats.load.end(), std::int64_t{0}));
+  const auto n_experts = static_cast<double>(stats.load.size());
+  stats.mean = n_pairs / n_experts;
   for (std::size_t e = 0; e < stats.load.size(); ++e) {
     if (stats.load[e] == 0) {
       stats.unused.push_back(static_cast<std::int32_t>(e));
       continue;
     }
-    const double p = static_cast<double>(stats.load[e]) / static_cast<double>(n_pairs);
+    const double p = static_cast<double>(stats.load[e]) / n_pairs;
     stats.entropy -= p * std::log2(p);
     if (stats.load[e] > stats.load[static_cast<std::size_t>(stats.busiest)]) {
       stats.busiest = static_cast<std::int32_t>(e);
     }
   }
   stats.entropy = std::max(stats.entropy, 0.0);  // of one expert: not -0
+  if (n_pairs == 0) return stats;
   stats.imbalance = stats.relative(stats.busiest);
-  stats.evenness = trace.n_experts == 1 ? 1.0 : stats.entropy / std::log2(static_cast<double>(trace.n_experts));
+  stats.evenness = stats.load.size() == 1 ? 1.0 : stats.entropy / std::log2(n_experts);
   return stats;
 }
-
-}  // namespace
 
 RoutingStats routing_stats(const RoutingTrace& trace) {
   RoutingStats stats;

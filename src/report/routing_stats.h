@@ -43,6 +43,9 @@ struct RoutingStats {
 
 RoutingStats routing_stats(const RoutingTrace& trace);
 
+// Of the loads of one layer, at least one, without weights. Where all are 0, so is everything but `unused`.
+LayerStats load_stats(std::vector<std::int64_t> load);
+
 // Where on a colour scale from 0 to 1 a relative load lies: by its square root, since most experts are near an even share
 // and few are far above.
 double heat_position(double relative, const RoutingStats& stats);

@@ -82,6 +82,11 @@ void validate(const SamplerOptions& o) {
   }
 }
 
+std::int32_t require_token(std::int32_t id) {
+  if (id < 0) fail(ErrorCode::invalid_argument, "no token can be chosen: every logit is NaN or minus infinity");
+  return id;
+}
+
 Sampler::Sampler(const SamplerOptions& options, std::int64_t n_vocab)
     : options_((validate(options), options)),
       random_(options.seed),
@@ -119,15 +124,17 @@ std::int32_t Sampler::next(std::span<const float> logits) {
     penalize(logits);
     logits = penalized_;
   }
+  const bool greedy = options_.temperature == 0;
   std::int32_t best = -1;
-  best_ = kMinusInfinity;
-  for_each_above(logits, best_, [&](std::size_t i) {
+  float largest = kMinusInfinity;
+  for_each_above(logits, largest, [&](std::size_t i) {
     best = static_cast<std::int32_t>(i);
-    best_ = usable(logits[i]);
-    return best_ != kLargest;  // nothing ranks before the first of these
+    largest = logits[i];
+    return greedy || largest < kLargest;  // where infinity is a number, nothing ranks before the first of these
   });
-  if (best < 0) fail(ErrorCode::invalid_argument, "no token can be chosen: every logit is NaN or minus infinity");
-  if (options_.temperature == 0 || options_.top_k == 1) return best;
+  best_ = usable(largest);
+  require_token(best);
+  if (greedy || options_.top_k == 1) return best;
 
   collect(logits);
   if (options_.top_p < 1) keep_top_p();

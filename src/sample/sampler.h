@@ -7,7 +7,8 @@
 //   penalties    for each token that occurs c > 0 times among the last repeat_last_n accepted ones:
 //                l = l > 0 ? l / repeat_penalty : l * repeat_penalty, then l -= c * frequency_penalty +
 //                presence_penalty; in double, rounded to float once, kept within the finite floats
-//   greedy       temperature 0 ends here: the largest l. The steps below do not change which one that is
+//   greedy       temperature 0 ends here: the largest l, a plus infinity before the largest float, which is what the op
+//                argmax gives. The steps below do not change which one that is
 //   top_k        the k largest l stay
 //   top_p        p = softmax of what is left; in order of rank, as few tokens as reach a sum of at least top_p
 //   min_p        tokens of less than min_p times the probability of the best one go
@@ -33,6 +34,9 @@ namespace conclave {
 // Throws Error, in one line that names the option and its value.
 void validate(const SamplerOptions& options);
 
+// `id`, unless it is -1: then the Error of a row without a usable logit.
+std::int32_t require_token(std::int32_t id);
+
 class Sampler {
  public:
   // Throws Error where an option cannot be.
@@ -45,6 +49,9 @@ class Sampler {
   // `id` is part of the text, of the prompt or of the answer: penalties see it from now on. Throws Error for an id that
   // is not in 0 .. n_vocab-1.
   void accept(std::int32_t id);
+
+  // Whether next() is the place of the largest logit and nothing else: then somebody else may look for it.
+  bool takes_best() const { return options_.temperature == 0 && !penalties_; }
 
   const SamplerOptions& options() const { return options_; }
 

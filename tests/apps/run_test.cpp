@@ -89,6 +89,21 @@ TEST_F(Run, JsonIsOneObject) {
   EXPECT_GT(j["tokens_per_second"], 0);
 }
 
+TEST_F(Run, StatsTellWhichExpertsWereChosen) {
+  const Outcome r = on_model("-p Hello -n 12 --temp 0 --ignore-eos --stats");
+  EXPECT_TRUE(has(r.err, "experts: the busiest has ")) << r.err;
+  EXPECT_FALSE(has(on_model("-p Hello -n 12 --temp 0 --ignore-eos").err, "experts: "));
+  const json j = object("-p Hello -n 12 --temp 0 --ignore-eos --stats");
+  ASSERT_EQ(j["expert_counts"].size(), static_cast<std::size_t>(testing::kTinyLayers));
+  const auto sum = [](const json& counts) {
+    std::int64_t total = 0;
+    for (const json& count : counts) total += count.get<std::int64_t>();
+    return total;
+  };
+  EXPECT_EQ(sum(j["expert_counts"][0]), (5 + 11) * testing::kTinyTopK);
+  EXPECT_EQ(sum(j["expert_counts"].back()), 12 * testing::kTinyTopK) << "of tokens whose logits were wanted";
+}
+
 TEST_F(Run, PromptsFromAFileAPipeAndIds) {
   std::ofstream(path("prompt"), std::ios::binary) << "Hel\xFFlo\n";
   const json want = greedy(bytes_of("Hel\xFFlo"), 6);

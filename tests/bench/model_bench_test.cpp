@@ -97,8 +97,8 @@ TEST(ModelReport, MediansAndShares) {
   WorkResult result{.work = {.kind = WorkKind::decode, .tokens = 10, .batch = 2},
                     .traffic = {.weight_bytes = 8e9, .kv_bytes = 2e9, .int8_ops = 1e12, .experts = 8, .layers = 2}};
   // Twice as slow while the machine is half as fast: the same share.
-  result.repetitions = {{.seconds = 1, .peaks = Peaks{.read_gbps = 20, .int8_gops = 4000}},
-                        {.seconds = 2, .peaks = Peaks{.read_gbps = 10, .int8_gops = 2000}},
+  result.repetitions = {{.seconds = 1, .cpu_seconds = 0.25, .peaks = Peaks{.read_gbps = 20, .int8_gops = 4000}},
+                        {.seconds = 2, .cpu_seconds = 1, .peaks = Peaks{.read_gbps = 10, .int8_gops = 2000}},
                         {.seconds = 4, .peaks = Peaks{.read_gbps = 5, .int8_gops = 1000}}};
   const WorkSummary summary = summary_of(result);
   EXPECT_DOUBLE_EQ(summary.tokens_per_second, 10);
@@ -107,6 +107,7 @@ TEST(ModelReport, MediansAndShares) {
   EXPECT_DOUBLE_EQ(summary.percent_of_read, 50);
   EXPECT_DOUBLE_EQ(summary.percent_of_int8, 25);
   EXPECT_DOUBLE_EQ(summary.percent_of_bound, 50);
+  EXPECT_DOUBLE_EQ(summary.cores, 0.25);
 
   // Names are any bytes, and one line.
   const auto line = nlohmann::json::parse(work_json(result, {.file = "a\n\xff.gguf"}));

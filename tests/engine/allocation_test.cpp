@@ -53,7 +53,7 @@ TEST(Allocation, ThereIsNoneInAStepOfASizeThatWasThereBefore) {
   Session session(file.open(), {.context = 400, .max_sequences = 2, .chunk = 64});
   const Tokens prompt = random_tokens(100);
   const Tokens one{3};
-  const StepHooks hooks{.logits = [](const LogitRow&) {}};
+  const StepHooks hooks{.logits = [](const LogitRow&) {}, .best = [](const BestRow&) {}};
   const SequenceId a = session.create();
   const auto turn = [&] {
     const SequenceId b = session.fork(a);

@@ -25,7 +25,10 @@ struct Shape {
 void make_outputs(Host& host, const Shape& shape, MoeFfn& op) {
   const std::int64_t n = shape.n_tokens, top_k = shape.rule.top_k;
   op.routing = {
-      .experts = host.out_i32({n, top_k}), .weights = host.out_f32({n, top_k}), .no_finite = host.i32({1}, {7})};
+      .experts = host.out_i32({n, top_k}),
+      .weights = host.out_f32({n, top_k}),
+      .no_finite = host.i32({1}, {7}),
+      .counts = host.i32({shape.n_experts}, std::vector<std::int32_t>(static_cast<std::size_t>(shape.n_experts), 3))};
   op.groups = {.offsets = host.out_i32({shape.n_experts + 1}),
                .row_pair = host.out_i32({n * top_k}),
                .pair_row = host.out_i32({n, top_k})};
@@ -115,6 +118,7 @@ TEST(MoeFfn, SequenceOfNamesTheOpsItStandsForAndPassesEveryMemberOn) {
   EXPECT_EQ(ops.route.out.experts, op.routing.experts);
   EXPECT_EQ(ops.route.out.weights, op.routing.weights);
   EXPECT_EQ(ops.route.out.no_finite, op.routing.no_finite);
+  EXPECT_EQ(ops.route.out.counts, op.routing.counts);
 
   EXPECT_EQ(ops.group.experts, op.routing.experts);
   EXPECT_EQ(ops.group.live, op.live);
@@ -208,6 +212,7 @@ TEST(MoeFfn, IsItsSequenceRunOneByOneBitForBit) {
     if (ops.shared) run(*ops.shared);
     std::visit([](const auto& combine) { run(combine); }, ops.combine);
     expect_same_results(fused, apart);
+    EXPECT_EQ(ints_of(fused.routing.counts), ints_of(apart.routing.counts));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
 }
@@ -257,6 +262,8 @@ TEST(MoeFfn, CountsRowsWithoutALogitOnTopOfWhatWasCounted) {
   op.logits = host.f32({2, 2}, {NAN, -INFINITY, 1, 2});
   run(op);
   EXPECT_EQ(ints_of(op.routing.no_finite), (std::vector<std::int32_t>{8}));
+  const std::vector<std::int32_t> counts = ints_of(op.routing.counts);
+  EXPECT_EQ(counts[0] + counts[1], 6 + 2 * op.rule.top_k);
 }
 
 // ---- refusals
@@ -293,10 +300,10 @@ TEST(MoeFfnRefuses, MissingTensors) {
   };
   const auto without = [&](std::string_view name) { return with_member(op, name, [](Tensor& t) { t = {}; }); };
   for (const auto& [name, text] : missing) expect_refusal(without(name), text);
-  for (const std::string_view name : {"bias", "expert_scale", "live", "shared_gate_inp", "no_finite"}) {
+  for (const std::string_view name : {"bias", "expert_scale", "live", "shared_gate_inp", "no_finite", "counts"}) {
     EXPECT_EQ(refusal_of(without(name)), "(accepted)") << name;
   }
-  EXPECT_EQ(accesses(op).size(), missing.size() + 5) << "every member is in one of the lists";
+  EXPECT_EQ(accesses(op).size(), missing.size() + 6) << "every member is in one of the lists";
 }
 
 TEST(MoeFfnRefuses, PartsThatDoNotFitTogether) {

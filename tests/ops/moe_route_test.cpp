@@ -205,6 +205,18 @@ TEST(MoeRoute, TheCounterGoesUpByOnePerHopelessRowAndStaysAtItsLargest) {
   EXPECT_EQ(route({}, {kInf, kNan}).no_finite, 0) << "plus infinity is usable";
 }
 
+TEST(MoeRoute, CountsTheChosenExpertsOnTopOfWhatWasCounted) {
+  Host host;
+  MoeRoute op{
+      .logits = host.f32({4, 3}, {1, 2, 3, 3, 2, 1, kNan, -kInf, kNan, 5, 5, 5}),
+      .live = host.live(3),
+      .rule = {.top_k = 2},
+      .out = {
+          .experts = host.out_i32({4, 2}), .weights = host.out_f32({4, 2}), .counts = host.i32({3}, {10, kFull, -1})}};
+  run(op);  // 2 1, 0 1, 0 1 for want of better; the last is dead
+  EXPECT_EQ(ints_of(op.out.counts), (Experts{12, std::numeric_limits<std::int32_t>::min() + 2, 0})) << "modulo 2^32";
+}
+
 TEST(MoeRoute, TheBestGroupIsThatOfTheBestExpert) {
   // Groups {0,1}, {2,3}, {4,5}: best ranks 2, 5, 4. Only group 1 stays, though 4 and 3 stand elsewhere.
   const RoutingRule rule{.top_k = 2, .n_groups = 3, .top_groups = 1};
@@ -304,12 +316,15 @@ MoeRoute good_route(Host& host) {
           .expert_scale = host.values(DType::f32, {4}),
           .live = host.live(2),
           .rule = {.top_k = 2},
-          .out = {.experts = host.out_i32({2, 2}), .weights = host.out_f32({2, 2}), .no_finite = host.i32({1}, {0})}};
+          .out = {.experts = host.out_i32({2, 2}),
+                  .weights = host.out_f32({2, 2}),
+                  .no_finite = host.i32({1}, {0}),
+                  .counts = host.i32({4}, {0, 0, 0, 0})}};
 }
 
 TEST(MoeRouteRefuses, MissingTensorsAndBadViews) {
   Host host;
-  expect_all_needed_but(good_route(host), {"bias", "expert_scale", "live", "no_finite"});
+  expect_all_needed_but(good_route(host), {"bias", "expert_scale", "live", "no_finite", "counts"});
   expect_bad_views_refused(good_route(host));
 }
 
@@ -335,6 +350,8 @@ TEST(MoeRouteRefuses, WrongTypesAndShapes) {
       "moe_route: weights is bf16, expected f32");
   refused([&](auto& o) { o.out.no_finite = host.out_i32({2}); }, "moe_route: no_finite is [2], expected [1]");
   refused([&](auto& o) { o.out.no_finite = host.out_f32({1}); }, "moe_route: no_finite is f32, expected i32");
+  refused([&](auto& o) { o.out.counts = host.out_i32({3}); }, "moe_route: counts is [3], expected [4]");
+  refused([&](auto& o) { o.out.counts = host.out_u32({4}); }, "moe_route: counts is u32, expected i32");
 }
 
 TEST(MoeRouteRefuses, RulesThatCannotBe) {

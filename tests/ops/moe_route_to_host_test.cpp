@@ -82,6 +82,8 @@ TEST(MoeRouteToHostRefuses, ACounterAndWhateverMoeRouteRefuses) {
   const auto refused = [&](auto edit, std::string_view text) { expect_refusal(op, edit, text); };
   refused([&](auto& o) { o.out.no_finite = host.out_i32({1}); },
           "moe_route_to_host: no_finite is a device-side counter: use moe_route");
+  refused([&](auto& o) { o.out.counts = host.out_i32({6}); },
+          "moe_route_to_host: counts is a device-side counter: use moe_route");
   refused([](auto& o) { o.rule.top_k = 7; }, "top_k is 7, expected 1 to 6");
   refused([](auto& o) { o.rule.n_groups = 4; }, "4 groups do not divide 6 experts");
   refused([](auto& o) { o.rule.top_groups = 4; }, "top_groups is 4, expected 1 to 3");

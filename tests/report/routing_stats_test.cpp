@@ -36,6 +36,17 @@ TEST(RoutingStats, LoadImbalanceEntropyAndUnused) {
   EXPECT_EQ(stats.n_unused, 2);
 }
 
+TEST(RoutingStats, OfLoadsAlone) {
+  const LayerStats skewed = load_stats({4, 4, 0, 0});
+  EXPECT_EQ(skewed.imbalance, 2.0);
+  EXPECT_EQ(skewed.evenness, 0.5);
+  EXPECT_EQ(skewed.unused, (std::vector<std::int32_t>{2, 3}));
+  const LayerStats none = load_stats({0, 0});
+  EXPECT_EQ(none.imbalance, 0.0);
+  EXPECT_EQ(none.evenness, 0.0);
+  EXPECT_EQ(none.unused.size(), 2U);
+}
+
 TEST(RoutingStats, AnUnevenDistributionByHand) {
   RoutingTrace trace = wheel_trace(1, 3, 1, 8);
   trace.experts = {2, 2, 2, 2, 1, 1, 2, 0};  // loads 1, 2, 5

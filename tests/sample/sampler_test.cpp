@@ -136,6 +136,10 @@ TEST(Sampler, NanAndInfinities) {
   SamplerOptions one = plain();
   one.top_k = 1;
   EXPECT_EQ(support(one, {1, largest, kInf, kNan}), "1 ");
+  // But for a greedy one, which is argmax: infinity is larger.
+  Sampler greedy({.temperature = 0}, 4);
+  EXPECT_EQ(greedy.next(std::vector<float>{1, largest, kInf, kNan}), 2);
+  EXPECT_EQ(greedy.next(std::vector<float>{1, kInf, largest, kInf}), 1);
 }
 
 TEST(Sampler, TopKKeepsKAndBreaksTiesByTheLowerId) {

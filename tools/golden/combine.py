@@ -59,7 +59,7 @@ def moe_ffn(case):
 
     routing.moe_route(case.part(
         "moe_route", rule, logits="logits", bias="bias", expert_scale="expert_scale", live="live", experts="experts",
-        weights="weights", no_finite="no_finite"))
+        weights="weights", no_finite="no_finite", counts="counts"))
     grouping.moe_group(case.part(
         "moe_group", n_experts, experts="experts", live="live", offsets="offsets", row_pair="row_pair",
         pair_row="pair_row"))

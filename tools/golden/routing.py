@@ -112,6 +112,10 @@ def moe_route(case):
     if "no_finite" in case:
         count = case["no_finite"]
         count.store_ints(np.minimum(count.ints() + unusable, NO_FINITE_LIMIT))
+    if "counts" in case:
+        counts = case["counts"]
+        total = counts.ints() + np.bincount(experts.reshape(-1), minlength=logits.shape[1])
+        counts.store_ints(total % 2**32)
 
 
 def moe_route_to_host(case):

@@ -72,6 +72,9 @@ class Ffn final : public CpuOp {
       for (std::int64_t t = 0; t < n_live; ++t) rows += unusable[t];
       count_unusable(op_.routing.no_finite, rows);
       group_pairs(ops_.group, scratch_at<std::int32_t>(run.shared, counts_at_));
+      for (std::int64_t e = 0; op_.routing.counts.defined() && e < n_experts(); ++e) {
+        count_chosen(op_.routing.counts, e, load_i32(op_.groups.offsets, {e + 1}) - load_i32(op_.groups.offsets, {e}));
+      }
       gate_up_.plan(gate_up);
       few_pairs() ? list_experts(run) : down_.plan(down);
     }

@@ -193,6 +193,12 @@ void count_unusable(const Tensor& no_finite, std::int64_t rows) {
             std::min<std::int64_t>(load_i32(no_finite, {0}) + rows, std::numeric_limits<std::int32_t>::max()));
 }
 
+void count_chosen(const Tensor& counts, std::int64_t expert, std::int64_t times) {
+  if (!counts.defined()) return;
+  const auto count = static_cast<std::uint32_t>(load_i32(counts, {expert}));
+  store_i32(counts, {expert}, static_cast<std::int32_t>(count + static_cast<std::uint32_t>(times)));
+}
+
 namespace {
 
 class CpuMoeRoute final : public CpuOp {
@@ -206,28 +212,35 @@ class CpuMoeRoute final : public CpuOp {
     const std::int64_t n_live = live_rows(op_.live, op_.logits.dim(0));
     const std::int64_t work = kWorkPerLogit * row_width(op_.logits);
     const bool alone = rows_alone(n_live, work);
-    const bool counts = op_.out.no_finite.defined();
+    const bool unusable_counts = op_.out.no_finite.defined();
+    const bool counts = unusable_counts || op_.out.counts.defined();
     std::int8_t* unusable = scratch_at<std::int8_t>(run.shared, 0);
     for_rows(run.region, n_live, work, [&](std::int64_t t) {
       const bool usable = router_.route(t, run.local);
-      if (!counts) return;
-      if (!alone) {
+      if (alone) {
+        count(t, usable);
+      } else if (unusable_counts) {
         unusable[t] = usable ? 0 : 1;
-      } else if (!usable) {
-        count_unusable(op_.out.no_finite, 1);
       }
     });
     if (!counts || alone) return;
     if (run.region.rank() == 0) {
-      std::int64_t rows = 0;
-      for (std::int64_t t = 0; t < n_live; ++t) rows += unusable[t];
-      count_unusable(op_.out.no_finite, rows);
+      for (std::int64_t t = 0; t < n_live; ++t) count(t, !unusable_counts || unusable[t] == 0);
     }
     run.region.barrier();
   }
 
  private:
   static constexpr std::int64_t kWorkPerLogit = 8;  // against an element of other ops
+
+  // What token t adds to the counters. One thread at a time.
+  void count(std::int64_t t, bool usable) const {
+    if (!usable) count_unusable(op_.out.no_finite, 1);
+    if (!op_.out.counts.defined()) return;
+    for (std::int64_t s = 0; s < op_.rule.top_k; ++s) {
+      count_chosen(op_.out.counts, load_i32(op_.out.experts, {t, s}), 1);
+    }
+  }
 
   MoeRoute op_;
   TokenRouter router_;

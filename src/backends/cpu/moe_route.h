@@ -13,8 +13,8 @@ class TokenRouter {
 
   // Of one thread, aligned to 64.
   std::int64_t scratch_bytes() const { return layout_.bytes(); }
-  // Writes the token's experts and weights, nothing else. False where the row had no usable logit: the caller adds it
-  // to no_finite, with count_unusable().
+  // Writes the token's experts and weights, nothing else: the caller adds them to counts, with count_chosen(). False
+  // where the row had no usable logit: the caller adds it to no_finite, with count_unusable().
   bool route(std::int64_t token, std::byte* scratch) const;
 
  private:
@@ -38,5 +38,7 @@ class TokenRouter {
 
 // no_finite, where it is given, goes up by `rows` and stays at 2^31 - 1. One thread at a time.
 void count_unusable(const Tensor& no_finite, std::int64_t rows);
+// counts[expert], where it is given, goes up by `times`, modulo 2^32. One thread at a time.
+void count_chosen(const Tensor& counts, std::int64_t expert, std::int64_t times);
 
 }  // namespace conclave

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/fusion.h"
+#include "backends/cuda/host_stage.h"
+#include "backends/cuda/stream_wait.h"
 #include "backends/cuda/weight_planes.h"
 #include "base/fail.h"
 #include "ops/host_transfer.h"
@@ -18,6 +21,9 @@ namespace {
 
 using cuda::check;
 using cuda::CudaBuffer;
+
+// Ids, page tables and a row of logits go through it; what is larger is copied as it lies.
+constexpr std::size_t kStageBytes = std::size_t{1} << 20;
 
 // A range inside a buffer of this device.
 std::byte* address(const Buffer& buffer, std::int64_t offset, std::size_t bytes) {
@@ -98,6 +104,7 @@ class CudaExecutable final : public Executable {
     } else {
       enqueue_all();
     }
+    device_.wait_->begin(this);
     ran_ = true;
   }
 
@@ -179,7 +186,9 @@ CudaDevice::CudaDevice(const CudaOptions& options)
              .multiprocessors = properties.multiProcessorCount,
              .l2_bytes = properties.l2CacheSize,
              .shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin)};
+  stage_ = std::make_unique<cuda::HostStage>(kStageBytes);
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  wait_ = std::make_unique<cuda::StreamWait>(stream_);
 }
 
 CudaDevice::~CudaDevice() {
@@ -195,16 +204,40 @@ void CudaDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::by
   std::byte* at = address(to, offset, bytes.size());
   if (bytes.empty()) return;
   check(cudaSetDevice(target_.device));
-  check(cudaMemcpyAsync(at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_), "upload");
-  synchronize();  // the caller's bytes may go
+  // The host is never more than one program ahead of the GPU.
+  if (wait_->under_way()) wait();
+  const bool staged = bytes.size() <= stage_->size();
+  const std::byte* from = bytes.data();
+  if (staged) {
+    const std::span<std::byte> place = stage(bytes.size());
+    std::memcpy(place.data(), bytes.data(), bytes.size());
+    from = place.data();
+  }
+  check(cudaMemcpyAsync(at, from, bytes.size(), cudaMemcpyHostToDevice, stream_), "upload");
+  if (!staged) wait();  // the caller's bytes may go
 }
 
 void CudaDevice::download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) {
   const std::byte* at = address(from, offset, bytes.size());
   if (bytes.empty()) return;
   check(cudaSetDevice(target_.device));
-  check(cudaMemcpyAsync(bytes.data(), at, bytes.size(), cudaMemcpyDeviceToHost, stream_), "download");
-  synchronize();
+  const bool staged = bytes.size() <= stage_->size();
+  if (!staged) wait();  // a copy to memory of the caller's would wait inside CUDA, and keep a core busy
+  std::byte* const to = staged ? stage(bytes.size()).data() : bytes.data();
+  check(cudaMemcpyAsync(to, at, bytes.size(), cudaMemcpyDeviceToHost, stream_), "download");
+  wait();
+  if (staged) std::memcpy(bytes.data(), to, bytes.size());
+}
+
+void CudaDevice::wait() {
+  wait_->wait();
+  stage_->clear();
+}
+
+// Some of the stage; where copies still use it all, they are waited for.
+std::span<std::byte> CudaDevice::stage(std::size_t bytes) {
+  if (bytes > stage_->left()) wait();
+  return stage_->take(bytes);
 }
 
 std::optional<std::int64_t> CudaDevice::available_bytes() const {
@@ -259,7 +292,8 @@ Selection CudaDevice::select(const Op& op) const {
 }
 
 void CudaDevice::synchronize() {
-  check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+  wait_->forget();
+  wait();
 }
 
 std::unique_ptr<Executable> CudaDevice::build(const Program& program, CompileOptions options) {

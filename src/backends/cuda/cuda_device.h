@@ -11,6 +11,11 @@
 
 namespace conclave {
 
+namespace cuda {
+class HostStage;
+class StreamWait;
+}  // namespace cuda
+
 struct CudaOptions {
   int device = 0;
   std::string path;  // "sm80": what GPUs before Hopper run; empty: the best for this one
@@ -39,7 +44,8 @@ class CudaDevice final : public Device {
   const std::string& gpu() const { return gpu_; }  // its name, as the driver has it
   const cuda::Target& target() const { return target_; }
   CUstream_st* stream() const { return stream_; }
-  // Until everything that was put on the stream has run. Throws where it failed.
+  // Until everything that was put on the stream has run. Throws where it failed. It keeps a core busy, to be exact:
+  // this is for measuring. Downloads wait in a way that does not (wait_plan.h).
   void synchronize();
 
  protected:
@@ -48,11 +54,15 @@ class CudaDevice final : public Device {
  private:
   friend class CudaExecutable;
   void offer_dump(const Op& op, Profile* profile);
+  void wait();
+  std::span<std::byte> stage(std::size_t bytes);
 
   std::string name_;
   std::string gpu_;
   cuda::Target target_;
   CUstream_st* stream_ = nullptr;
+  std::unique_ptr<cuda::StreamWait> wait_;
+  std::unique_ptr<cuda::HostStage> stage_;
   MoeDump dump_;
   std::vector<std::shared_ptr<Buffer>> prepared_;  // what prepare() made
 };

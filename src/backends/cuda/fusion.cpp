@@ -186,7 +186,7 @@ Found routed_groups(Ops ops, std::size_t first, const Target& target) {
   if (route == nullptr || group == nullptr) return std::nullopt;
   for (const Tensor* written : {&group->out.offsets, &group->out.row_pair, &group->out.pair_row}) {
     if (overlap_any(*written, {&route->logits, &route->bias, &route->expert_scale, &route->live, &route->out.experts,
-                               &route->out.weights, &route->out.no_finite})) {
+                               &route->out.weights, &route->out.no_finite, &route->out.counts})) {
       return std::nullopt;
     }
   }

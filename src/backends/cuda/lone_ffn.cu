@@ -66,6 +66,7 @@ __device__ __forceinline__ void weigh_experts(const LoneFfnArgs& args) {
   if (lane < args.how.rule.top_k) {
     args.experts[lane] = slot.expert;
     args.weights[lane] = slot.weight;
+    count_chosen(args.counts, slot.expert);
   }
   if (!slot.usable && lane == 0 && args.no_finite != nullptr) count_unusable(args.no_finite, 1);
 }

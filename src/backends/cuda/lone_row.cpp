@@ -169,6 +169,7 @@ std::optional<LoneFfnArgs> lone_ffn_of(const MoeFfn& op, const Target& target) {
                          .experts = ints_of(op.routing.experts),
                          .weights = data_of<float>(op.routing.weights),
                          .no_finite = route.no_finite,
+                         .counts = route.counts,
                          .live = route.live,
                          .x = data_of<const float>(op.x),
                          .gate = gate.data,

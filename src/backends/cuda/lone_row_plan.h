@@ -165,6 +165,7 @@ struct LoneFfnArgs {
   std::int32_t* experts = nullptr;
   float* weights = nullptr;
   std::int32_t* no_finite = nullptr;
+  std::int32_t* counts = nullptr;  // [n_experts], or none
   const std::int32_t* live = nullptr;
   const float* x = nullptr;  // d_model
   const std::byte* gate = nullptr;

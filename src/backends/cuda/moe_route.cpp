@@ -24,6 +24,7 @@ RouteArgs route_args(const MoeRoute& op) {
           .experts = view_of(op.out.experts),
           .weights = view_of(op.out.weights),
           .no_finite = ints_of(op.out.no_finite),
+          .counts = ints_of(op.out.counts),
           .live = ints_of(op.live)};
 }
 
@@ -80,6 +81,7 @@ std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& 
                      .offsets = ints_of(group.out.offsets),
                      .row_pair = ints_of(group.out.row_pair),
                      .no_finite = args.no_finite,
+                     .counts = args.counts,
                      .live = args.live},
       clusters, fmt::format("moe_route and moe_group {} top {}", shape_text(route.logits.shape()), route.rule.top_k));
 }

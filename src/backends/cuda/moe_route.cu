@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kRouteWarps* kWarp)
     if (lane < args.how.rule.top_k) {
       int_at(args.experts, t, lane) = slot.expert;
       float_at(args.weights, t, lane) = slot.weight;
+      count_chosen(args.counts, slot.expert);
     }
     if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
   }
@@ -180,6 +181,7 @@ __device__ bool route_row(const RouteArgs& args, std::int64_t token, const Lists
   if (largest == kLowestOrder) {
     for (std::int64_t s = thread; s < rule.top_k; s += kRouteBlockThreads) {
       int_at(args.experts, token, s) = static_cast<std::int32_t>(s);
+      count_chosen(args.counts, static_cast<std::int32_t>(s));
       float_at(args.weights, token, s) =
           scaled_weight(how, 1.0 / static_cast<double>(rule.top_k), static_cast<std::int32_t>(s));
     }
@@ -230,6 +232,7 @@ __device__ bool route_row(const RouteArgs& args, std::int64_t token, const Lists
     const std::int32_t expert = int_at(args.experts, token, s);
     const double raw = raw_weight(rule.score, logit(expert), max_logit);
     float_at(args.weights, token, s) = scaled_weight(how, raw == 0 ? 0 : raw / divisor, expert);
+    count_chosen(args.counts, expert);
   }
   return true;
 }

@@ -38,6 +38,7 @@ struct RouteArgs {
   View experts;
   View weights;
   std::int32_t* no_finite = nullptr;
+  std::int32_t* counts = nullptr;  // [n_experts], or none
   const std::int32_t* live = nullptr;
   std::byte* scratch = nullptr;  // route_scratch_bytes()
   RouteBank bank;                // where a warp routes a token

@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
     if (lane < top_k) {
       int_at(args.experts, t, lane) = slot.expert;
       float_at(args.weights, t, lane) = weight;
+      count_chosen(args.counts, slot.expert);
     }
   }
   if (threadIdx.x == 0 && args.no_finite != nullptr && unusable > 0) count_unusable(args.no_finite, unusable);

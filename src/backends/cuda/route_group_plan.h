@@ -19,6 +19,7 @@ struct RouteGroupArgs {
   std::int32_t* offsets = nullptr;   // [n_experts + 1]
   std::int32_t* row_pair = nullptr;  // [n_tokens * top_k]
   std::int32_t* no_finite = nullptr;
+  std::int32_t* counts = nullptr;  // [n_experts], or none
   const std::int32_t* live = nullptr;
 };
 

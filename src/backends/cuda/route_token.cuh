@@ -25,6 +25,12 @@ struct ChosenSlot {
   bool usable;
 };
 
+// Whoever routes a token calls it once for each of its slots. Integers: the order does not matter, and nobody waits for
+// what was there.
+__device__ __forceinline__ void count_chosen(std::int32_t* counts, std::int32_t expert) {
+  if (counts != nullptr) atomicAdd(reinterpret_cast<unsigned*>(counts) + expert, 1U);
+}
+
 // exp(l - max), l not above max. f32 has enough digits, but not the range: weights may be divided by a small sum later.
 __device__ __forceinline__ double weight_exp(float l, float max) {
   const float x = l - max;

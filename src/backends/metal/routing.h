@@ -27,6 +27,7 @@ void bind_route(Launch<Args>& launch, RouteArgs& args, const MoeRoute& op, Scrat
   args.experts = launch.out(RouteArgs::kExperts, op.out.experts);
   args.weights = launch.out(RouteArgs::kWeights, op.out.weights);
   args.no_finite = launch.out(RouteArgs::kNoFinite, op.out.no_finite);
+  args.counts = launch.out(RouteArgs::kTimesChosen, op.out.counts);
 }
 
 }  // namespace conclave::metal

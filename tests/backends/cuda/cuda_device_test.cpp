@@ -284,6 +284,40 @@ TEST_F(CudaTest, WhatWaitsForTheHostIsNoPartOfAGraph) {
   EXPECT_NO_THROW(device.compile(program)->run());
 }
 
+TEST_F(CudaTest, CopiesOfAnySizeArriveInTheOrderOfTheProgramsAroundThem) {
+  CudaDevice device;
+  constexpr std::int64_t kMost = 700'000;  // floats: some copies are larger than what copies go through
+  const auto buffer = device.allocate(3 * kMost * 4);
+  Rng rng(4);
+  for (int i = 0; i < 60; ++i) {
+    const std::int64_t n = i % 3 == 0 ? rng.integer(1, 40) : rng.integer(1, kMost);
+    const auto part = [&](std::int64_t p) { return dense(*buffer, p * kMost * 4, DType::f32, {1, n}); };
+    Program program;
+    program.add({.a = part(0), .b = part(1), .out = part(2)});
+    const auto sum = device.compile(program);
+    std::vector<float> a(static_cast<std::size_t>(n));
+    std::vector<float> b(a.size());
+    for (int run = 0; run < 3; ++run) {  // the third as a graph
+      for (std::size_t j = 0; j < a.size(); ++j) {
+        a[j] = static_cast<float>(rng.integer(0, 1000));
+        b[j] = static_cast<float>(rng.integer(0, 1000));
+      }
+      const std::vector<float> want = [&] {
+        std::vector<float> sums(a.size());
+        std::transform(a.begin(), a.end(), b.begin(), sums.begin(), std::plus<>());
+        return sums;
+      }();
+      device.upload(*buffer, 0, std::as_bytes(std::span(a)));
+      device.upload(*buffer, kMost * 4, std::as_bytes(std::span(b)));
+      std::fill(b.begin(), b.end(), 0.0F);  // the caller's bytes may go
+      sum->run();
+      device.upload(*buffer, 0, std::as_bytes(std::span(b)));  // not before the program has read what was there
+      device.download(*buffer, 2 * kMost * 4, std::as_writable_bytes(std::span(a)));
+      ASSERT_EQ(a, want) << n;
+    }
+  }
+}
+
 TEST_F(CudaTest, MemoryThatIsNotThereIsAnError) {
   CudaDevice device;
   try {

@@ -147,6 +147,7 @@ Op ffn(CaseBuilder& b, const FfnShape& shape) {
             .expert_out = b.output(DType::f32, {n_pairs, d_model}),
             .residual = b.values(shape.residual, {n_tokens, d_model})};
   if (route.counter) op.routing.no_finite = b.ints(DType::i32, {1}, {0});
+  if (route.counts) op.routing.counts = count_tensor(b, route);
   if (shape.d_shared > 0) {
     const std::int64_t d_shared = width_for(shape.gate_up, shape.d_shared);
     op.shared = {.gate = b.weights(shape.gate_up, {d_shared, d_model}),
@@ -213,7 +214,7 @@ std::vector<CaseSpec> moe_ffn_cases() {
   add("Q4_K with Q6_K down", {.gate_up = DType::q4_k, .down = DType::q6_k});
   for (const std::int64_t n_tokens : {0, 1, 2, 7, 33}) {
     add(fmt::format("{} tokens", n_tokens),
-        {.route = {.n_tokens = n_tokens, .n_experts = 8, .rule = {.top_k = 3, .renormalize = true}}});
+        {.route = {.n_tokens = n_tokens, .n_experts = 8, .rule = {.top_k = 3, .renormalize = true}, .counts = -2}});
   }
   for (const Score score : {Score::softmax, Score::softmax_after_top_k, Score::sigmoid, Score::sqrt_softplus}) {
     add(fmt::format("{}", name(score)),
@@ -243,15 +244,19 @@ std::vector<CaseSpec> moe_ffn_cases() {
     add(fmt::format("gelu{}", norm ? ", next norm" : ""), {.norm = norm, .act = Activation::gelu});
   }
   add("equal logits", {.route = {.n_tokens = 6, .n_experts = 8, .rule = {.top_k = 4}, .logits = Logits::equal}});
-  add("rows without a finite logit",
-      {.route = {.n_tokens = 6, .n_experts = 8, .rule = {.top_k = 4}, .logits = Logits::hopeless, .counter = true}});
+  add("rows without a finite logit", {.route = {.n_tokens = 6,
+                                                .n_experts = 8,
+                                                .rule = {.top_k = 4},
+                                                .logits = Logits::hopeless,
+                                                .counter = true,
+                                                .counts = 0}});
   add("one expert", {.route = {.n_tokens = 5, .n_experts = 1, .rule = {.top_k = 1}}});
   add("every expert", {.route = {.n_tokens = 3, .n_experts = 5, .rule = {.top_k = 5}}});
   add("many experts", {.route = {.n_tokens = 2, .n_experts = 64, .rule = {.top_k = 8, .renormalize = true}}});
   add("odd widths", {.d_model = 31, .d_ff = 17, .d_shared = 13});
   for (const std::int64_t live : {-1, 0, 2, 9}) {
     add(fmt::format("live {} of 4", live),
-        {.route = {.n_tokens = 4, .n_experts = 6, .rule = {.top_k = 2}, .live = live}, .d_shared = 5});
+        {.route = {.n_tokens = 4, .n_experts = 6, .rule = {.top_k = 2}, .counts = 3, .live = live}, .d_shared = 5});
   }
   return list.take();
 }

@@ -13,6 +13,7 @@ Op route(CaseBuilder& b, const RouteShape& shape) {
   op.out.experts = b.output(DType::i32, {shape.n_tokens, shape.rule.top_k});
   op.out.weights = b.output(DType::f32, {shape.n_tokens, shape.rule.top_k});
   if (shape.counter) op.out.no_finite = b.ints(DType::i32, {1}, {shape.counter_start});
+  if (shape.counts) op.out.counts = count_tensor(b, shape);
   return op;
 }
 
@@ -170,6 +171,22 @@ std::vector<CaseSpec> moe_route_cases() {
   for (const std::int64_t live : {-2, 0, 3, 100}) {
     add(fmt::format("live {} of 5", live),
         {.n_experts = 8, .rule = {.top_k = 2}, .logits = Logits::hopeless, .counter = true, .live = live});
+  }
+  add("counts", {.n_tokens = 40, .n_experts = 16, .rule = {.top_k = 3}, .counter = true, .counts = 5});
+  add("counts of a thousand tokens", {.n_tokens = 1000, .n_experts = 12, .rule = {.top_k = 2}, .counts = 0});
+  add("counts that start anew", {.n_tokens = 9, .n_experts = 4, .rule = {.top_k = 3}, .counts = -2});
+  add("counts that pass 2^31",
+      {.n_tokens = 9, .n_experts = 4, .rule = {.top_k = 3}, .counts = std::numeric_limits<std::int32_t>::max() - 1});
+  for (const std::int64_t top_k : {4, 40}) {
+    list.add_small(fmt::format("counts of rows without a finite logit, top {}", top_k), [=](CaseBuilder& b) {
+      return route(b, {.n_tokens = 6,
+                       .n_experts = 50,
+                       .rule = {.top_k = top_k},
+                       .logits = Logits::hopeless,
+                       .counter = true,
+                       .counts = 1,
+                       .live = 5});
+    });
   }
   return list.take();
 }

@@ -63,7 +63,13 @@ RouteShape random_route(Rng& rng, std::int64_t max_tokens, std::int64_t max_expe
   shape.expert_scale = rng.chance(0.2);
   shape.counter = rng.chance(0.5);
   if (rng.chance(0.2)) shape.live = rng.integer(-1, shape.n_tokens + 2);
+  if (shape.n_experts % 2 == 0) shape.counts = static_cast<std::int32_t>(shape.n_tokens) - 20;
   return shape;
+}
+
+Tensor count_tensor(CaseBuilder& b, const RouteShape& shape) {
+  return b.ints(DType::i32, {shape.n_experts},
+                std::vector<std::int32_t>(static_cast<std::size_t>(shape.n_experts), *shape.counts));
 }
 
 MoeRoute route_inputs(CaseBuilder& b, const RouteShape& shape) {

@@ -28,11 +28,15 @@ struct RouteShape {
   bool expert_scale = false;
   bool counter = false;
   std::int32_t counter_start = 40;
+  std::optional<std::int32_t> counts;  // what the experts' counters begin with
   std::optional<std::int64_t> live;
 };
 
 Tensor logits_tensor(CaseBuilder& b, const RouteShape& shape);
 RouteShape random_route(Rng& rng, std::int64_t max_tokens, std::int64_t max_experts);
+
+// i32 [n_experts], all of them shape.counts.
+Tensor count_tensor(CaseBuilder& b, const RouteShape& shape);
 
 // Inputs of a route, without its outputs.
 MoeRoute route_inputs(CaseBuilder& b, const RouteShape& shape);

@@ -116,8 +116,8 @@ struct AttentionArgs {
 
 // moe_route. Scores are numbered as conclave::Score.
 struct RouteArgs {
-  enum { kLogits, kBias, kScale, kLive, kExperts, kWeights, kNoFinite, kGroupsIn };
-  View logits, bias, expert_scale, live, experts, weights, no_finite;
+  enum { kLogits, kBias, kScale, kLive, kExperts, kWeights, kNoFinite, kGroupsIn, kTimesChosen };
+  View logits, bias, expert_scale, live, experts, weights, no_finite, counts;
   MetalInt64 groups_in;  // offset of i32 [n_tokens, n_groups]: which groups stay
   int top_k;
   int score;
@@ -170,9 +170,9 @@ struct GroupArgs {
   int down_groups;
 };
 
-// Both in one dispatch. Buffers 0 .. 7 are those of RouteArgs.
+// Both in one dispatch. Buffers 0 .. 8 are those of RouteArgs.
 struct RouteGroupArgs {
-  enum { kScratch = 8, kRowPair, kPairRow };
+  enum { kScratch = 9, kRowPair, kPairRow };
   RouteArgs route;
   GroupArgs group;
 };

@@ -106,12 +106,19 @@ static inline void store_weight(constant RouteArgs& args, Buffers buffers, devic
   weights[s] = ldexp(m, e);
 }
 
+static inline void count_chosen(constant RouteArgs& args, Buffers buffers, int expert) {
+  if (args.counts.rank == 0) return;
+  device atomic_int* counts = (device atomic_int*)(buffers.at[RouteArgs::kTimesChosen] + args.counts.offset);
+  atomic_fetch_add_explicit(counts + expert, 1, memory_order_relaxed);
+}
+
 // A row without a usable logit: the first experts, equal weights, and the counter goes up to 2^31 - 1 at most.
 static inline void route_blindly(constant RouteArgs& args, Buffers buffers, long t, uint lane) {
   device int* experts = (device int*)row_at(args.experts, buffers.at[RouteArgs::kExperts], t);
   device float* weights = (device float*)row_at(args.weights, buffers.at[RouteArgs::kWeights], t);
   for (int s = int(lane); s < args.top_k; s += kSimdWidth) {
     experts[s] = s;
+    count_chosen(args, buffers, s);
     store_weight(args, buffers, weights, s, s, 1.0f / float(args.top_k), 0);
   }
   if (lane != 0 || args.no_finite.rank == 0) return;
@@ -162,7 +169,10 @@ static inline void route_row(constant RouteArgs& args, Buffers buffers, thread c
     }
     last = simd_max(best);
     last_expert = int(simd_min(uint(best == last ? which : 0x7FFFFFFF)));
-    if (s % kSimdWidth == int(lane)) experts[s] = last_expert;
+    if (s % kSimdWidth == int(lane)) {
+      experts[s] = last_expert;
+      count_chosen(args, buffers, last_expert);
+    }
     largest_chosen = max(largest_chosen, logit_of(args, row, last_expert));
   }
   // Lane l has the slots l, l + 32, ...
