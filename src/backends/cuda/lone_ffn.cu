@@ -6,94 +6,63 @@ namespace conclave::cuda {
 namespace {
 
 #if CONCLAVE_HOPPER
-// Of all warps but the one that weighs experts.
-__device__ __forceinline__ void lone_barrier() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kLoneThreads) : "memory");
-}
-__device__ __forceinline__ bool lone_barrier_or(bool mine) {
-  unsigned any;
-  asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbar.red.or.pred q, 1, %2, p;\nselp.u32 %0, 1, 0, q;\n}"
-               : "=r"(any)
-               : "r"(mine ? 1U : 0U), "n"(kLoneThreads)
-               : "memory");
-  return any != 0;
-}
-
-// The token's experts, by all warps: an expert's slot is how many are better. As route_token() chooses them, where the
-// order of the logits decides. They can be read after a barrier.
+// The token's experts, by kLoneThreads threads: an expert's slot is how many are better. As route_token() chooses them,
+// where the order of the logits decides. kExperts: at most; several threads share one.
 template <int kExperts>
-__device__ __forceinline__ void choose_experts(const float* logits, int n_experts, int top_k, std::int32_t* slots) {
-  constexpr int kPer = kExperts / kWarp;        // of a lane
-  constexpr int kEach = kExperts / kLoneWarps;  // a warp finds the slots of so many
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) / kWarp * kEach;
-  std::uint32_t key[kPer];
-#pragma unroll
-  for (int i = 0; i < kPer; ++i) {
-    const int e = i * kWarp + lane;
+struct Ranks {
+  std::uint32_t key[kExperts];
+
+  // Can be chosen from after a barrier.
+  __device__ __forceinline__ void load(const float* logits, int n_experts) {
+    const auto e = static_cast<int>(threadIdx.x);
     // Not from the nearest cache: it may hold what was there before.
-    key[i] = e < n_experts ? order_of(ordered(__ldcg(logits + e))) : 0;  // less than any
+    if (e < kExperts) key[e] = e < n_experts ? order_of(ordered(__ldcg(logits + e))) : 0;  // less than any
   }
-  std::uint32_t of_theirs = key[0];
-#pragma unroll
-  for (int i = 1; i < kPer; ++i) of_theirs = first / kWarp == i ? key[i] : of_theirs;
-  int slot = kExperts;
-#pragma unroll
-  for (int m = 0; m < kEach; ++m) {
-    const int from = first % kWarp + m;
-    const std::uint32_t theirs = __shfl_sync(kAllLanes, of_theirs, from);
+  // The slots can be read after another one.
+  __device__ __forceinline__ void choose(int n_experts, int top_k, std::int32_t* slots) const {
+    constexpr unsigned kSharers = kLoneThreads / kExperts;
+    const unsigned e = threadIdx.x / kSharers;
+    const std::uint32_t mine = key[e];
     int better = 0;
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      // Of equals the lower one is better.
-      const bool lower = i < first / kWarp || (i == first / kWarp && lane < from);
-      better += __popc(__ballot_sync(kAllLanes, key[i] > theirs - (lower ? 1 : 0)));
+    for (unsigned from = 0; from < kExperts; from += 4 * kSharers) {
+      const unsigned first = from + threadIdx.x % kSharers * 4;
+      const uint4 four = *reinterpret_cast<const uint4*>(key + first);
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        const auto other = static_cast<std::uint32_t>(word_of(four, static_cast<int>(j)));
+        if (other > mine - (first + j < e ? 1 : 0)) ++better;  // of equals the lower one is better
+      }
     }
-    if (lane == m) slot = better;
+#pragma unroll
+    for (unsigned half = 1; half < kSharers; half *= 2) better += __shfl_xor_sync(kAllLanes, better, half);
+    if (threadIdx.x % kSharers == 0 && static_cast<int>(e) < n_experts && better < top_k) {
+      slots[better] = static_cast<std::int32_t>(e);
+    }
   }
-  if (lane < kEach && first + lane < n_experts && slot < top_k) slots[slot] = first + lane;
-}
+};
 
-// What the experts' outputs are multiplied with, by one warp.
-template <int kExperts>
-__device__ __forceinline__ void weigh_experts(const LoneFfnArgs& args) {
-  constexpr int kPer = kExperts / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float logits[kPer];
-  load_logits(DType::f32, reinterpret_cast<const std::byte*>(args.logits), args.how.n_experts, logits);
-  const RoutedSlot slot = route_token(args.how, logits, nullptr);
-  if (live_count(args.live) <= 0) return;
-  if (lane < args.how.rule.top_k) {
-    args.experts[lane] = slot.expert;
-    args.weights[lane] = slot.weight;
-    count_chosen(args.counts, slot.expert);
-  }
-  if (!slot.usable && lane == 0 && args.no_finite != nullptr) count_unusable(args.no_finite, 1);
-}
 #endif
 
 template <DType type, int kExperts, int kHalves>
-__global__ void __launch_bounds__(kLoneThreads + kWarp, 2)
+__global__ void __launch_bounds__(kLoneThreads, 2)
     lone_gate_up(const __grid_constant__ LoneFfnArgs args, const __grid_constant__ LoneSpace space) {
 #if CONCLAVE_HOPPER
   extern __shared__ __align__(16) std::byte lone_bytes[];
+  __shared__ __align__(16) Ranks<kExperts> ranks;
   __shared__ std::int32_t experts[kWarp];
-  // From begin() on logits can be read: what comes next does that before it waits for this kernel.
-  if (threadIdx.x >= kLoneThreads) {
-    begin();
-    if (blockIdx.x == 0) weigh_experts<kExperts>(args);
-    return;
-  }
   const LoneBlock block{lone_bytes, space};
   const unsigned lane = threadIdx.x % kWarp;
   const auto top_k = static_cast<int>(args.how.rule.top_k);
   const LoneItems items(block);
   LoneRun run({.k = args.d_model});
-  begin();
+  begin();  // from here on logits can be read: what comes next does that before it waits for this kernel
   run.load(args.x);
-  choose_experts<kExperts>(args.logits, args.how.n_experts, top_k, experts);
+  ranks.load(args.logits, args.how.n_experts);
   const bool live = live_count(args.live) > 0;
-  lone_barrier();
+  __syncthreads();
+  ranks.choose(args.how.n_experts, top_k, experts);
+  __syncthreads();
 
   // The expert that an item is a column of; the column in its place.
   const auto slot_of = [&](int& item) {
@@ -110,7 +79,7 @@ __global__ void __launch_bounds__(kLoneThreads + kWarp, 2)
   items.begin_copies(2, bytes, source);
   bool unusual = false;
   if (run.has) unusual = put_superblock(block, items.warp, run.v);
-  const bool plain = lone_barrier_or(unusual);
+  const bool plain = __syncthreads_or(unusual) != 0;
 
   const auto multiply = [&](int, const std::byte* weights, float2* terms) {
 #pragma unroll
@@ -153,21 +122,36 @@ __global__ void __launch_bounds__(kLoneThreads, 2)
     lone_down(const __grid_constant__ LoneFfnArgs args, const __grid_constant__ LoneSpace space) {
 #if CONCLAVE_HOPPER
   extern __shared__ __align__(16) std::byte lone_bytes[];
+  __shared__ __align__(16) Ranks<kExperts> ranks;
   __shared__ std::int32_t experts[kWarp];
+  __shared__ float weights_of[kWarp];
   const LoneBlock block{lone_bytes, space};
   const unsigned lane = threadIdx.x % kWarp;
   const auto top_k = static_cast<int>(args.how.rule.top_k);
   const LoneItems items(block);
   // lone_gate_up, which comes before this kernel, lets it start when the logits are there.
-  choose_experts<kExperts>(args.logits, args.how.n_experts, top_k, experts);
+  ranks.load(args.logits, args.how.n_experts);
+  __syncthreads();
+  ranks.choose(args.how.n_experts, top_k, experts);
   __syncthreads();
   const auto bytes = [&](int) { return space.column_bytes; };
   const auto source = [&](int column, int slot) {
     return args.down + experts[slot] * args.down_expert + column * args.down_column;
   };
   items.begin_copies(top_k, bytes, source);
+  RoutedSlot slot{};  // what the experts' outputs are multiplied with: there is time for it
+  if (items.warp == 0) {
+    constexpr int kPer = kExperts / kWarp;
+    float logits[kPer];
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      const int e = i * kWarp + static_cast<int>(lane);
+      logits[i] = e < args.how.n_experts ? __ldcg(args.logits + e) : lowest();
+    }
+    slot = route_token(args.how, logits, nullptr);
+    weights_of[lane] = slot.weight;
+  }
   begin();
-  const float weight = static_cast<int>(lane) < top_k ? args.weights[lane] : 0;  // of slot `lane`
   const bool live = live_count(args.live) > 0;
   bool unusual = false;
   // Rows of two superblocks are on their way together.
@@ -185,6 +169,14 @@ __global__ void __launch_bounds__(kLoneThreads, 2)
       const int u = first + i * kLoneWarps;
       if (u < space.item_units) unusual = put_superblock(block, u, v[i]) || unusual;
     }
+  }
+  if (blockIdx.x == 0 && items.warp == 0 && live) {
+    if (static_cast<int>(lane) < top_k) {
+      args.experts[lane] = slot.expert;
+      args.weights[lane] = slot.weight;
+      count_chosen(args.counts, slot.expert);
+    }
+    if (!slot.usable && lane == 0 && args.no_finite != nullptr) count_unusable(args.no_finite, 1);
   }
   const bool plain = __syncthreads_or(unusual) != 0;
 
@@ -228,7 +220,7 @@ __global__ void __launch_bounds__(kLoneThreads, 2)
     float sum = 0;
 #pragma unroll 4
     for (int s = 0; s < top_k; ++s) {
-      sum = fmaf(__shfl_sync(kAllLanes, weight, s), __shfl_sync(kAllLanes, y, static_cast<int>(lane) * top_k + s), sum);
+      sum = fmaf(weights_of[s], __shfl_sync(kAllLanes, y, static_cast<int>(lane) * top_k + s), sum);
     }
     if (static_cast<int>(lane) >= count || !live) return;
     if (args.shared != nullptr) sum += shared;
@@ -260,8 +252,8 @@ int launch_lone_gate_up(const LoneFfnArgs& args, const Stream& stream) {
   const auto kernel =
       few ? (whole ? gate_up_for<kLoneFewExperts, 1>(args.type) : gate_up_for<kLoneFewExperts, 2>(args.type))
           : (whole ? gate_up_for<kLoneExperts, 1>(args.type) : gate_up_for<kLoneExperts, 2>(args.type));
-  return launch(kernel, {.blocks = args.blocks, .threads = kLoneThreads + kWarp, .shared_bytes = space.bytes}, stream,
-                args, space);
+  return launch(kernel, {.blocks = args.blocks, .threads = kLoneThreads, .shared_bytes = space.bytes}, stream, args,
+                space);
 }
 
 int launch_lone_down(const LoneFfnArgs& args, const Stream& stream) {
