@@ -28,19 +28,22 @@ __device__ __forceinline__ void begin() {
   let_next_start();
 }
 
-// All kernels want the same split of a multiprocessor's memory, the one with most of it shared: one that wants another
-// cannot start there before all that runs has ended. And room for what a block asks for, never less than before: a
+// Kernels want the same split of a multiprocessor's memory, the one with most of it shared: one that wants another cannot
+// start there before all that runs has ended. And room for what a block asks for, never less than before: a
 // launch that was captured may need more than this one.
 template <class Kernel>
-cudaError_t make_room(Kernel* kernel, std::int64_t shared_bytes) {
+cudaError_t make_room(Kernel* kernel, const LaunchPlan& plan) {
   cudaFuncAttributes attributes{};
   cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-  if (error == cudaSuccess && attributes.preferredShmemCarveout != cudaSharedmemCarveoutMaxShared) {
+  if (error == cudaSuccess && !plan.wants_cache &&
+      attributes.preferredShmemCarveout != cudaSharedmemCarveoutMaxShared) {
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
-  if (error == cudaSuccess && shared_bytes > 48 * 1024 && attributes.maxDynamicSharedSizeBytes < shared_bytes) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  if (error == cudaSuccess && plan.shared_bytes > 48 * 1024 &&
+      attributes.maxDynamicSharedSizeBytes < plan.shared_bytes) {
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
   }
   return error;
 }
@@ -49,7 +52,7 @@ template <class Kernel, class... Args>
 cudaError_t launch(Kernel* kernel, const LaunchPlan& plan, const Stream& stream, const Args&... args) {
   if (plan.blocks == 0) return cudaSuccess;
   if (plan.blocks > kMaxBlocks) return cudaErrorInvalidConfiguration;
-  if (const cudaError_t error = make_room(kernel, plan.shared_bytes); error != cudaSuccess) return error;
+  if (const cudaError_t error = make_room(kernel, plan); error != cudaSuccess) return error;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));

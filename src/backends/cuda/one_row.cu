@@ -246,7 +246,7 @@ OneRowCut cut_of(const OneRowArgs& args) {
 template <DType type>
 int launch_type(const OneRowArgs& args, const Stream& stream) {
   const OneRowCut cut = cut_of(args);
-  const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads};
+  const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads, .wants_cache = true};
   if (args.chunks <= kPassUnits) return launch(one_row<type, 1>, plan, stream, args, cut);
   return launch(one_row<type, 2>, plan, stream, args, cut);
 }
@@ -278,7 +278,7 @@ int launch_one_rows(const OneRowsArgs& args, const Stream& stream) {
     blocks += static_cast<unsigned>(args.of[i].rows * cuts.cut[i].parts);
     cuts.end[i] = blocks;
   }
-  return launch(one_rows, {.blocks = blocks, .threads = kOneThreads}, stream, args, cuts);
+  return launch(one_rows, {.blocks = blocks, .threads = kOneThreads, .wants_cache = true}, stream, args, cuts);
 }
 
 }  // namespace conclave::cuda

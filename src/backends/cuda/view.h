@@ -24,7 +24,8 @@ struct LaunchPlan {
   std::int64_t blocks = 0;  // 0: nothing to do, nothing is launched
   int threads = 0;
   std::int64_t shared_bytes = 0;
-  int cluster = 1;  // neighbouring blocks that run together and reach each other's shared memory
+  int cluster = 1;           // neighbouring blocks that run together and reach each other's shared memory
+  bool wants_cache = false;  // more than it wants to start while the kernel before it runs (launch.cuh)
 };
 
 // Where kernels are put.
