@@ -1,15 +1,15 @@
 // `apart` of attention_mma_plan.h: the eight units of a range are apart, each with a block of a cluster, whose warps
 // share it. The blocks leave what their unit comes to in shared memory, and each merges units, and then ranges, for
 // some of the rows.
-#include "backends/cuda/attention_heads.cuh"
+#include "backends/cuda/attention_apart.cuh"
 #include "backends/cuda/launch.cuh"
 
 namespace conclave::cuda {
 namespace {
 
-template <int width, class Source>
-__device__ __forceinline__ void attend_apart(const AttentionArgs& args, const AttentionCut& cut, const KeptRanges& kept,
-                                             Source& source) {
+template <int width>
+__device__ __forceinline__ void attend_apart(const AttentionArgs& args, const AttentionCut& cut,
+                                             const KeptRanges& kept) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<ApartShared<width>*>(memory);
   const int tid = static_cast<int>(threadIdx.x);
@@ -18,13 +18,16 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const int rank = static_cast<int>(blockIdx.x % kRangeUnits);
   const int workers = static_cast<int>(cut.workers);
   const Rows rows = rows_of_token(args, cut, blockIdx.x / kRangeUnits);
-  source.ask_weights(rows);
   begin();
   // Asked for together, before anything is waited for.
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  source.ask(rows);
+  QueryRows<width, kTileRows / kUnitWarps> own_queries;
+  own_queries.ask(args, [&](int i) {
+    const int row = i * kUnitWarps + warp;
+    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
+  });
   if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
@@ -37,22 +40,16 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const std::int64_t first = position_of(tid / kUnit, tid % kUnit);
   DevicePlace asked;
   if (first < args.context) asked = ask_place(args.kv, seq, first);
-  DevicePlace own_place;
-  if constexpr (Source::kHeads) own_place = source.find(seq, position, shared);
   const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
   const std::int64_t end = is_seq && seen > 0 ? seen : 0;  // what the token sees
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
   if (rows.worker > 0 && rows.worker >= n_ranges) return;  // all blocks of the cluster
   const bool keep = workers > 1 && n_ranges > 1;
-  const auto checked = [&](const DevicePlace& at, int kv_head, const DevicePlace& fresh) {
-    RowPlace place = at.page < args.kv.n_pages ? rows_at(args, kv_head, at) : RowPlace{};
-    if (Source::kHeads && place.k >= 0 && at.page == fresh.page && at.slot == fresh.slot) {
-      place = {place.k + kFreshRow, place.v + kFreshRow};
-    }
-    return place;
+  const auto checked = [&](const DevicePlace& at, int kv_head) {
+    return at.page < args.kv.n_pages ? rows_at(args, kv_head, at) : RowPlace{};
   };
-  shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(asked, rows.kv_head, own_place) : RowPlace{});
+  shared.places[tid / kUnit].set(tid % kUnit, first < end ? checked(asked, rows.kv_head) : RowPlace{});
   if (tid == 0) shared.rows = rows;
   __syncthreads();
 
@@ -62,21 +59,21 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
     uint4* to = shared.ring[copy % kApartCopies];
     if (unit_of(i) < n_units) {
       const bool of_keys = copy % 2 == 0;
-      bring_unit<width, Source::kHeads>(of_keys ? args.k : args.v, of_keys ? places.k : places.v, to);
+      bring_unit<width>(of_keys ? args.k : args.v, of_keys ? places.k : places.v, to);
     }
     end_copies();
   };
 #pragma unroll 1
   for (int copy = 0; copy + 1 < kApartCopies; ++copy) ask(copy);
-  const bool reads = unit_of(0) < n_units || (rows.worker == 0 && rank == 0);
-  if (reads) source.write(rows, shared);
-  __syncthreads();
-  const int n_readers = min(workers * kRangeUnits, n_units);  // of the heads; where there is no unit, one
-  int nth_reader = 0;
-  if constexpr (Source::kHeads) {
-    if (reads && n_units == 0) source.leave(shared);
-    if (tid == 0 && reads && n_readers > 1) nth_reader = source.count(rows);
+  if (unit_of(0) < n_units) {
+#pragma unroll
+    for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
+      const int row = i * kUnitWarps + warp;
+      const float factor = own_queries.write(args, i, row, shared.q[0], shared.q[1]);
+      if (lane == 0) shared.factor[row] = factor;
+    }
   }
+  __syncthreads();
   const FewQueries<width> queries(shared.q);
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 
@@ -95,10 +92,6 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
       if (tid < kUnit && position_of(i + kFound, tid) < end) {
         asked = ask_place(args.kv, seq, position_of(i + kFound, tid));
       }
-      if constexpr (Source::kHeads) {
-        source.patch(shared.places[i % kFound], shared.ring[2 * i % kApartCopies],
-                     shared.ring[(2 * i + 1) % kApartCopies], shared);
-      }
       await_copies<kApartCopies - 2>();
       __syncthreads();  // the keys are there, and nobody still reads the values and the weights of the unit before
       ask(2 * i + kApartCopies - 1);
@@ -108,7 +101,6 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
       queries.add_half(0, keys, y[0], y[1]);
       queries.add_half(1, keys, y[0], y[1]);
       finish_scores(y, factors, shared.places[i % kFound], shared.max, scores);
-      if (Source::kHeads && i == 0 && tid == 0) shared.last[0] = nth_reader + 1 == n_readers ? 1 : 0;
       __syncthreads();
       ask(2 * i + kApartCopies);
       leave_weights(scores, shared.max, shared.weights, max);
@@ -117,7 +109,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
       const uint4* values = shared.ring[(2 * i + 1) % kApartCopies];
       add_values<width>(0, shared.weights, values, acc, sums);
       add_values<width>(1, shared.weights, values, acc, sums);
-      if (tid < kUnit) shared.places[i % kFound].set(tid, checked(asked, shared.rows.kv_head, shared.place));
+      if (tid < kUnit) shared.places[i % kFound].set(tid, checked(asked, shared.rows.kv_head));
     }
     // Two results in turns: when the one of range i - 1 is there, the one of i - 2 has been read by all.
     const int range = rows.worker + (i - 1) * workers;
@@ -133,9 +125,6 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
     if (is_unit) shared.results[i % 2].put(max, sums, acc);
     __syncwarp();
     arrive_at_cluster();  // no store to memory is under way that it would wait for
-    if constexpr (Source::kHeads) {
-      if (i == 0 && is_unit && shared.last[0] != 0) source.leave(shared);
-    }
 #pragma unroll
     for (int e = 0; e < own.kCount && i > 0; ++e) {
       if (!own.is(e)) continue;
@@ -155,9 +144,9 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
     // The last of the blocks that have ranges of these rows merges them all; who that is decides nothing else.
     __syncthreads();
     std::int32_t* ticket = kept.tickets + own_row();
-    if (tid == 0) shared.last[1] = count_in_order(ticket) + 1 == min(workers, n_ranges) ? 1 : 0;
+    if (tid == 0) shared.last = count_in_order(ticket) + 1 == min(workers, n_ranges) ? 1 : 0;
     __syncthreads();
-    done = shared.last[1] != 0;
+    done = shared.last != 0;
     if (done) {
       const std::int64_t at = own_row() * kept.n_ranges;
       own.merge_ranges(kept.acc + at * d_v, kept.sums + at * 2, kept, n_ranges, shared.ring[0],
@@ -180,17 +169,7 @@ template <int width>
 __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
     apart_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                  const __grid_constant__ KeptRanges kept) {
-  GivenQueries<width> source{args};
-  attend_apart<width>(args, cut, kept, source);
-}
-
-template <int width>
-__global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
-    heads_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
-                 const __grid_constant__ KeptRanges kept, const __grid_constant__ HeadRowsArgs heads,
-                 std::int32_t* const readers) {
-  HeadQueries<width> source{args, heads, readers};
-  attend_apart<width>(args, cut, kept, source);
+  attend_apart<width>(args, cut, kept);
 }
 
 template <int width>
@@ -204,17 +183,13 @@ int clusters_at_once() {
   cluster.val.clusterDim = {kRangeUnits, 1, 1};
   config.attrs = &cluster;
   config.numAttrs = 1;
+  const auto kernel = apart_kernel<width>;
   int count = 0;
-  for (const void* kernel :
-       {reinterpret_cast<const void*>(apart_kernel<width>), reinterpret_cast<const void*>(heads_kernel<width>)}) {
-    int of_kernel = 0;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(apart_attention_shared(width))) != cudaSuccess ||
-        cudaOccupancyMaxActiveClusters(&of_kernel, kernel, &config) != cudaSuccess) {
-      cudaGetLastError();  // it is nobody else's
-      return 0;
-    }
-    count = count == 0 ? of_kernel : min(count, of_kernel);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(apart_attention_shared(width))) != cudaSuccess ||
+      cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
+    cudaGetLastError();  // it is nobody else's
+    return 0;
   }
   return count;
 }
@@ -229,12 +204,6 @@ int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const
                            const Stream& stream) {
   const auto kernel = plan.width == 64 ? apart_kernel<64> : plan.width == 128 ? apart_kernel<128> : apart_kernel<256>;
   return launch(kernel, plan.few_launch, stream, args, plan.few, kept);
-}
-
-int launch_attention_heads(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
-                           const HeadRowsArgs& heads, std::int32_t* readers, const Stream& stream) {
-  const auto kernel = plan.width == 64 ? heads_kernel<64> : plan.width == 128 ? heads_kernel<128> : heads_kernel<256>;
-  return launch(kernel, plan.few_launch, stream, args, plan.few, kept, heads, readers);
 }
 
 }  // namespace conclave::cuda

@@ -42,11 +42,9 @@ struct ApartShared {
   uint4 weights[kTileRows][kWeightPieces];
   UnitPlaces places[kFound];
   UnitResult<width> results[2];
-  uint4 fresh[2][width / 8];              // key and value of the token, where they do not come from the cache
   float4 max[kTileRows][kUnitWarps / 4];  // of what a row sees, by each warp
   float factor[kTileRows];
-  int last[2];
-  DevicePlace place;  // where the token goes, where that is asked
+  int last;
   Rows rows;
 };
 static_assert(sizeof(ApartShared<64>) == apart_attention_shared(64));

@@ -74,11 +74,11 @@ constexpr std::int64_t few_attention_shared(int width) {
 constexpr std::int64_t apart_result_bytes(int width) {
   return kTileRows * ((width + 8) * 4 + 8);
 }
-// Bytes: queries; units; weights; places; two results with two numbers per row; a row of K and V; maxima and one
-// number per row; flags, a place, which rows they are.
+// Bytes: queries; units; weights; places; two results with two numbers per row; maxima and one number per row; a flag,
+// which rows they are.
 constexpr std::int64_t apart_attention_shared(int width) {
   return kTileRows * 4 * width + kApartCopies * kUnit * 2 * width + kTileRows * kWeightPieces * 16 + 4 * kUnit * 16 +
-         2 * apart_result_bytes(width) + 4 * width + kTileRows * (kUnitWarps + 1) * 4 + 64;
+         2 * apart_result_bytes(width) + kTileRows * (kUnitWarps + 1) * 4 + 48;
 }
 // That run on a multiprocessor at once.
 constexpr int apart_blocks(int width) {

@@ -36,7 +36,7 @@ class WaitPlan {
   // How long to sleep at `time`; 0: not at all.
   Time next(Time time) const {
     const Time usual = known_[now_].usual;
-    const Time awake = usual - late_ - std::max(kShortest, usual / 32);
+    const Time awake = usual - late_ - std::max(kShortest, usual / kAwake);
     if (usual == Time{} || time > usual + usual / 8 + kSlack) return std::max(kShortest, time / 32);
     if (time + kShortest > awake) return Time{};
     return std::min(awake - time, std::max(kNap, time / 16));
@@ -50,6 +50,7 @@ class WaitPlan {
   }
 
  private:
+  static constexpr int kAwake = 6;  // for a sixth of a step the host looks: a sleep that is late costs more
   static constexpr Time kShortest = std::chrono::microseconds(20);  // what is worth sleeping for
   static constexpr Time kNap = std::chrono::microseconds(250);
   static constexpr Time kSlack = std::chrono::microseconds(50);
