@@ -1,7 +1,6 @@
 #include "ops/attention.h"
 
 #include "backends/cuda/attention_bank.h"
-#include "backends/cuda/attention_heads.h"
 #include "backends/cuda/attention_mma_plan.h"
 #include "backends/cuda/attention_prefill_plan.h"
 #include "backends/cuda/cuda_buffer.h"
@@ -53,10 +52,10 @@ std::string what_of(const Attention& op) {
   return "attention " + shape_text(op.q.shape()) + " over " + shape_text(op.kv.k.shape());
 }
 
-// All 0.
-std::shared_ptr<CudaBuffer> tickets_for(const Attention& op, const Target& target, std::int64_t count) {
+// One for each row of queries, all 0.
+std::shared_ptr<CudaBuffer> tickets_for(const Attention& op, const Target& target) {
   auto* const stream = static_cast<const CudaBuffer&>(*op.out.buffer).stream();
-  return CudaBuffer::make(target.device, count * 4, stream);
+  return CudaBuffer::make(target.device, op.q.dim(0) * op.q.dim(1) * 4, stream);
 }
 
 // Any cache, in f32.
@@ -100,7 +99,7 @@ class RangeSpace {
       : scratch_(scratch) {
     kept_.n_ranges = n_ranges;
     if (scratch_.total == 0) return;
-    tickets_ = tickets_for(op, target, op.q.dim(0) * op.q.dim(1));  // one for each row of queries
+    tickets_ = tickets_for(op, target);
     kept_.tickets = reinterpret_cast<std::int32_t*>(tickets_->data());
   }
   std::int64_t bytes() const { return scratch_.total * 4; }
@@ -117,34 +116,29 @@ class RangeSpace {
   std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
 };
 
-MmaPlan mma_plan_of(const Attention& op, const AttentionArgs& args, const Target& target) {
-  const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
-  const bool fits = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
-  const int clusters = fits ? attention_clusters(width) : 0;
-  return mma_plan(sizes_of(op, args), width, target.multiprocessors, clusters);
-}
-
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
   CudaMmaAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
-    plan_ = mma_plan_of(op, args_, target);
-    space_ = {op, target, mma_scratch(sizes_of(op, args_), plan_), plan_.n_ranges};
+    const AttentionSizes sizes = sizes_of(op, args_);
+    const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
+    plan_ = mma_plan(sizes, width, target.multiprocessors, target.shared_bytes);
+    space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
     const KeptRanges kept = space_.at(run.scratch);
     if (plan_.use_few) {
-      const auto launch = plan_.few_launch.cluster > 1 ? launch_attention_apart : launch_attention_few;
+      const auto launch = plan_.use_units ? launch_attention_units : launch_attention_few;
       check(launch(args_, plan_, kept, run.stream), what_);
     }
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
-  // Whether it can leave its rows there, too: where `few` has all of them, and a block whole chunks.
+  // Whether it can leave its rows there, too: where `few` or `units` has all of them, and a block whole chunks.
   bool leaves_rows(const BankOut& bank) {
     const std::int64_t of_block = plan_.few.n_heads * args_.out.dims[2];
-    const bool few_alone = plan_.use_few && !plan_.use_many && plan_.few_launch.cluster == 1;
-    if (!few_alone || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0) return false;
+    if (!plan_.use_few || plan_.use_many || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0)
+      return false;
     args_.bank = bank;
     return true;
   }
@@ -153,30 +147,6 @@ class CudaMmaAttention final : public CudaOp {
   AttentionArgs args_;
   MmaPlan plan_;
   RangeSpace space_;
-  std::string what_;
-};
-
-// The same for one token, with its heads.
-class CudaHeadsAttention final : public CudaOp {
- public:
-  CudaHeadsAttention(const Attention& op, const HeadRowsArgs& heads, const Target& target)
-      : args_(args_of(op)), heads_(heads), what_("heads and " + what_of(op)) {
-    plan_ = mma_plan_of(op, args_, target);
-    space_ = {op, target, mma_scratch(sizes_of(op, args_), plan_), plan_.n_ranges};
-    readers_ = tickets_for(op, target, op.kv.n_kv_heads());
-  }
-  std::int64_t scratch_bytes() const override { return space_.bytes(); }
-  void enqueue(const CudaRun& run) const override {
-    auto* readers = reinterpret_cast<std::int32_t*>(readers_->data());
-    check(launch_attention_heads(args_, plan_, space_.at(run.scratch), heads_, readers, run.stream), what_);
-  }
-
- private:
-  AttentionArgs args_;
-  HeadRowsArgs heads_;
-  MmaPlan plan_;
-  RangeSpace space_;
-  std::shared_ptr<CudaBuffer> readers_;  // 0 again after every run
   std::string what_;
 };
 
@@ -238,12 +208,6 @@ std::unique_ptr<CudaOp> make_banked_attention(const Attention& op, const Target&
   auto made = std::make_unique<CudaMmaAttention>(op, target);
   if (!made->leaves_rows(bank)) return nullptr;
   return made;
-}
-
-std::unique_ptr<CudaOp> make_attention_heads(const Attention& op, const HeadRowsArgs& heads, const Target& target) {
-  if (op.q.dim(0) != 1 || !heads.v_runs || attention_kernel(op, target) != AttentionKernel::mma) return nullptr;
-  if (!fits_attention_heads(mma_plan_of(op, args_of(op), target))) return nullptr;
-  return std::make_unique<CudaHeadsAttention>(op, heads, target);
 }
 
 }  // namespace conclave::cuda

@@ -1,5 +1,5 @@
-// What the kernels share whose blocks have one token and up to 16 heads of a KV head: `few` and `apart` of
-// attention_mma_plan.h.
+// The steps of `few` of attention_mma_plan.h, and what it shares with `units`: a block has one token and up to 16 heads of
+// a KV head.
 #pragma once
 
 #include "backends/cuda/attention_mma.cuh"
@@ -85,11 +85,8 @@ struct FewQueries {
   }
 };
 
-// Added to the places of a row that comes from elsewhere than the cache.
-inline constexpr long long kFreshRow = 1LL << 62;
-
-// A thread brings the same 16 bytes of several rows of a unit. `fresh`: rows of such places are left alone.
-template <int width, bool fresh = false>
+// A thread brings the same 16 bytes of several rows of a unit.
+template <int width>
 __device__ __forceinline__ void bring_unit(const View& pool, const long long* places, uint4* to) {
   constexpr int kRowPieces = width / 8;
   constexpr int kRowStep = kTokenThreads / kRowPieces;
@@ -100,7 +97,6 @@ __device__ __forceinline__ void bring_unit(const View& pool, const long long* pl
 #pragma unroll(kUnit / kRowStep < 4 ? kUnit / kRowStep : 4)
   for (int row = 0; row < kUnit; row += kRowStep) {
     const long long at = places[own_row + row];
-    if (fresh && at >= kFreshRow) continue;
     const bool is = is_piece && at >= 0;
     copy_16_or_zeros(to + row * kRowPieces, pool.data + (is ? at + piece * 16 : 0), is);
   }

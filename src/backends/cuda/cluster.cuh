@@ -35,19 +35,5 @@ __device__ __forceinline__ void store_in_cluster(unsigned address, unsigned valu
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 #endif
 }
-__device__ __forceinline__ float load_in_cluster(unsigned address) {
-  float value = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-#endif
-  return value;
-}
-__device__ __forceinline__ float2 load_2_in_cluster(unsigned address) {
-  float2 value{};
-#if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
-#endif
-  return value;
-}
 
 }  // namespace conclave::cuda

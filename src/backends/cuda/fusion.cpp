@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "backends/cuda/attention_bank.h"
-#include "backends/cuda/attention_heads.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/head_rows_plan.h"
@@ -109,19 +108,7 @@ class HeadRowsOp final : public CudaOp {
   std::string what_;
 };
 
-// Attention of the heads, after them, in the same launch.
-std::unique_ptr<CudaOp> heads_with(const Attention* op, const Rope& q, const Rope& k, const KvWrite& write,
-                                   const HeadRowsArgs& args, const Target& target) {
-  if (op == nullptr || op->q != q.x || op->kv.k != write.kv.k || op->kv.v != write.kv.v ||
-      op->kv.pages != write.kv.pages || op->seqs != write.seqs || op->positions != write.positions ||
-      op->live != write.live || overlap_any(op->lengths, {&q.x, &k.x, &write.kv.k, &write.kv.v}) ||
-      overlap_any(op->out, {&q.x, &k.x, &write.v, &q.factors, &write.kv.k, &write.kv.v})) {
-    return nullptr;
-  }
-  return make_attention_heads(*op, args, target);
-}
-
-Found head_rows(Ops ops, std::size_t first, const Target& target) {
+Found head_rows(Ops ops, std::size_t first) {
   std::size_t i = first;
   const auto* q_norm = at<RmsNorm>(ops, i);
   const auto* k_norm = q_norm != nullptr ? at<RmsNorm>(ops, i + 1) : nullptr;
@@ -170,12 +157,6 @@ Found head_rows(Ops ops, std::size_t first, const Target& target) {
   args.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
   args.k_pool_runs = runs(args.write.k_pool);
   args.v_pool_runs = runs(args.write.v_pool);
-  const auto* attention = at<Attention>(ops, i + 3);
-  const bool meets =
-      attention != nullptr && q_norm != nullptr && overlap_any(attention->out, {&q_norm->weight, &k_norm->weight});
-  if (auto op = meets ? nullptr : heads_with(attention, *q, *k, *write, args, target)) {
-    return FusedOps{first, i + 4 - first, std::move(op)};
-  }
   return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
@@ -343,7 +324,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         }
       }
     }
-    Found found = head_rows(ops, i, target);
+    Found found = head_rows(ops, i);
     if (!found) found = routed_groups(ops, i, target);
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);

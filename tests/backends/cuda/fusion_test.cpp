@@ -256,43 +256,6 @@ struct Block {
     return p;
   }
 
-  // From the heads of one token to what they attend to. `seq` and `at`: of the token; its page is there twice.
-  Program record_heads(std::int32_t seq, std::int32_t at, std::int64_t n_heads) {
-    constexpr std::int64_t kSlots = 16;
-    constexpr std::int64_t kTable = 80;
-    Program p;
-    const Tensor q = values({1, n_heads, d_head});
-    const Tensor k = values({1, kKvHeads, d_head});
-    const Tensor alive = ints({1}, {1});
-    if (norms) {
-      p.rms_norm({.x = q, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = q});
-      p.rms_norm({.x = k, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = k});
-    }
-    const Tensor positions = ints({1}, {at});
-    for (const Tensor& t : {q, k}) {
-      p.rope({.x = t, .positions = positions, .live = alive, .n_rot = d_head, .style = style, .out = t});
-    }
-    std::vector<std::int32_t> pages;
-    for (std::int32_t i = 0; i < 2 * kTable; ++i) pages.push_back((i * 37 + 5) % (2 * kTable));
-    pages[kTable + 2] = pages[static_cast<std::size_t>(kTable + at / kSlots)];
-    pages[kTable + 1] = -1;
-    const KvView kv{.k = weights(DType::f16, {2 * kTable, kSlots, kKvHeads, d_head}),
-                    .v = weights(DType::f16, {2 * kTable, kSlots, kKvHeads, d_head}),
-                    .pages = ints({2, kTable}, pages)};
-    const Tensor seqs = ints({1}, {seq});
-    p.kv_write(
-        {.k = k, .v = values({1, kKvHeads, d_head}), .seqs = seqs, .positions = positions, .live = alive, .kv = kv});
-    p.attention({.q = q,
-                 .kv = kv,
-                 .lengths = ints({2}, {3, at + 1}),
-                 .seqs = seqs,
-                 .positions = positions,
-                 .live = alive,
-                 .scale = 0.1F,
-                 .out = blank(DType::f32, {1, n_heads, d_head})});
-    return p;
-  }
-
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -430,32 +393,6 @@ TEST(CudaFusion, OneTokenGoesThroughALayerInFiveLaunches) {
   dead.reset();
   executable->run();
   EXPECT_TRUE(dead.state() == dead.contents);
-}
-
-// One launch where blocks form clusters; else attention goes by itself.
-TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
-  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
-  CudaDevice device;
-  struct Kind {
-    std::int64_t d_head;
-    std::int64_t n_heads;
-    bool norms;
-    RopeStyle style;
-  };
-  for (const Kind& kind : {Kind{128, 16, true, RopeStyle::neox}, Kind{64, 32, true, RopeStyle::interleaved},
-                           Kind{256, 2, false, RopeStyle::neox}, Kind{128, 6, false, RopeStyle::interleaved}}) {
-    for (const std::int32_t at : {0, 31, 63, 64, 700, 1200}) {
-      for (const std::int32_t seq : {1, 7}) {
-        if (seq == 7 && at == 0) continue;  // no sequence, no turn: nothing would be written
-        Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
-        const Program program = block.record_heads(seq, at, kind.n_heads);
-        const auto fused = cuda::fuse(program.ops(), device.target(), nullptr);
-        ASSERT_EQ(fused.size(), 1U);
-        EXPECT_EQ(fused[0].count, program.ops().size() - (device.target().capability >= 90 ? 0 : 1));
-        expect_the_same_together(device, block, program, 1, 1);
-      }
-    }
-  }
 }
 
 }  // namespace
