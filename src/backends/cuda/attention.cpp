@@ -116,13 +116,20 @@ class RangeSpace {
   std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
 };
 
+// Whether `units` of attention_mma_plan.h is made for the cache.
+bool takes_units(const AttentionArgs& args) {
+  const auto small = [](const View& pool) { return pool.dims[0] * pool.strides[0] <= kUnitsPool; };
+  const std::int64_t d = args.k.dims[3];
+  return (d == 64 || d == 128) && d == args.v.dims[3] && small(args.k) && small(args.v);
+}
+
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
   CudaMmaAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
     const AttentionSizes sizes = sizes_of(op, args_);
     const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
-    plan_ = mma_plan(sizes, width, target.multiprocessors, target.shared_bytes);
+    plan_ = mma_plan(sizes, width, target.multiprocessors, takes_units(args_) ? target.shared_bytes : 0);
     space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }

@@ -22,9 +22,9 @@
 //
 // `few`: a block takes one token with up to 16 heads of a KV head, its warps share each unit. `many`: 16 rows a warp, of
 // neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`. `units`,
-// in place of `few` where there is a multiprocessor for each of its blocks and rows are up to 128 long: each warp has
-// units by itself. In all of them, `workers` blocks share the ranges of the same rows, leave each range's result in
-// scratch, and the one that is done last merges.
+// in place of `few` where there is a multiprocessor for each of its blocks and d is 64 or 128: each warp has units by
+// itself. In all of them, `workers` blocks share the ranges of the same rows, leave each range's result in scratch, and
+// the one that is done last merges.
 #pragma once
 
 #include "backends/cuda/attention_plan.h"
@@ -36,6 +36,7 @@ inline constexpr int kRange = kRangeUnits * kUnit;  // positions
 inline constexpr int kTileRows = 16;                // of queries in a tile
 inline constexpr int kUnitWarps = 8;                // `few`: warps that share a unit
 inline constexpr int kUnitStages = 3;               // `few`: units of K and of V in shared memory at once
+inline constexpr std::int64_t kUnitsPool = std::int64_t{16} << 32;  // `units`: bytes of K or V, at most
 inline constexpr int kHalfUnit = kUnit / 2;
 inline constexpr int kUnitSlots = 3;  // `units`: halves of K or V in shared memory at once, of each warp
 
@@ -73,7 +74,7 @@ constexpr std::int64_t few_attention_shared(int width) {
 }
 // Bytes: queries; halves of units; places; two numbers per row of each unit; one number per row; a flag.
 constexpr std::int64_t units_attention_shared(int width) {
-  return kTileRows * 4 * width + kRangeUnits * (kUnitSlots * kHalfUnit * 2 * width + kUnit * 16 + kTileRows * 8) +
+  return kTileRows * 4 * width + kRangeUnits * (kUnitSlots * kHalfUnit * 2 * width + kUnit * 8 + kTileRows * 8) +
          kTileRows * 4 + 16;
 }
 // Bytes: units; queries, and totals with two numbers per row for each of its four threads; where the rows of four units
@@ -109,8 +110,8 @@ struct KeptRanges {
   std::int64_t n_ranges = 0;
 };
 
-// `shared_bytes`: that a block may have.
-constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, std::int64_t shared_bytes) {
+// `units_bytes`: of shared memory that a block of `units` may have; 0: it does not take the cache.
+constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, std::int64_t units_bytes) {
   MmaPlan plan;
   plan.width = width;
   if (sizes.n_tokens == 0 || sizes.n_heads == 0) return plan;
@@ -123,8 +124,7 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
   plan.n_ranges = ceil_div(sizes.context, kRange);
 
   const std::int64_t alone = sizes.n_tokens * sizes.n_kv_heads * plan.few.head_parts;
-  plan.use_units =
-      !plan.use_many && alone <= multiprocessors && width <= 128 && units_attention_shared(width) <= shared_bytes;
+  plan.use_units = !plan.use_many && alone <= multiprocessors && units_attention_shared(width) <= units_bytes;
   const std::int64_t blocks_each = plan.use_units ? 1 : 4;  // `few`: two at a time, twice
   const std::int64_t kept_bytes = sizes.n_tokens * sizes.n_heads * plan.n_ranges * (sizes.d_v + 2) * 4;
   if (kept_bytes <= kPartialBytes) {

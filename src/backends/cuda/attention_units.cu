@@ -9,6 +9,12 @@ namespace {
 
 static_assert(kUnitWarps == kRangeUnits);
 
+// RowPlaces of a unit in words of 16 bytes; 0 for what is not there: any row will do.
+struct SmallPlaces {
+  unsigned k[kUnit];
+  unsigned v[kUnit];
+};
+
 // A slot of a warp's ring has half of a unit's keys, all positions and half of d, or half of its values, positions and
 // all of d. They come in this order: keys, keys, values, values, keys of the next range ... Where the last values were,
 // the unit's result is left: it is as large as they.
@@ -16,7 +22,7 @@ template <int width>
 struct UnitsShared {
   uint4 q[2][kTileRows * width / 8];  // high and low parts
   uint4 ring[kRangeUnits][kUnitSlots][kHalfUnit * width / 8];
-  UnitPlaces places[kRangeUnits];       // 0 for what is not there
+  SmallPlaces places[kRangeUnits];
   float2 sums[kRangeUnits][kTileRows];  // maximum, sum
   float factor[kTileRows];
   int last[4];
@@ -38,10 +44,11 @@ struct MergedPiece {
   float4 acc{0, 0, 0, 0};
 
   __device__ __forceinline__ void add(float next_max, float next_sum, const float4& next) {
-    if (next_max == -INFINITY) return;
+    const bool sees = next_max != -INFINITY;
     const Factors by = merge_factors(max, next_max);
-    sum = merged(by, sum, next_sum);
-    acc = merged(by, acc, next);
+    const float4 both = merged(by, acc, next);
+    sum = sees ? merged(by, sum, next_sum) : sum;
+    acc = {sees ? both.x : acc.x, sees ? both.y : acc.y, sees ? both.z : acc.z, sees ? both.w : acc.w};
   }
 };
 
@@ -51,25 +58,40 @@ __device__ __forceinline__ int key_piece(int row, int piece) {
   return row * (width / 16) + (piece ^ (width == 64 ? row / 2 & 3 : row & 7));
 }
 
-// A warp brings a slot. `there`: bit i for the ith of its positions; zeros for the others.
+// A warp brings a slot, each lane a piece of neighbouring rows.
 template <int width, bool keys>
-__device__ __forceinline__ void bring_half(const View& pool, const UnitPlaces& places, int half,
-                                           unsigned long long there, uint4* to) {
+__device__ __forceinline__ void bring_half(const View& pool, const unsigned (&places)[kUnit], int half, uint4* to) {
   constexpr int kRowPieces = keys ? width / 16 : width / 8;
-  constexpr int kRowStep = kWarp / kRowPieces;
+  constexpr int kLaneRows = width / 8;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int piece = lane % kRowPieces;
-  const int of_row = piece + (keys ? half * kRowPieces : 0);
-  const int own_row = lane / kRowPieces;
-  const long long* from_row = keys ? places.k : places.v + half * kHalfUnit;
-  if (!keys && half == 1) there >>= kHalfUnit;
-  there = of_row < static_cast<int>(pool.dims[3]) / 8 ? there >> own_row : 0;
-  const std::byte* from = pool.data + (there != 0 ? of_row * 16 : 0);
-#pragma unroll 4
-  for (int row = own_row; row < (keys ? kUnit : kHalfUnit); row += kRowStep, there >>= kRowStep) {
-    const int at = keys ? key_piece<width>(row, piece) : tile_piece<width>(row, piece);
-    copy_16_or_zeros(to + at, from + from_row[row], (there & 1U) != 0);
+  const int row = lane / kRowPieces * kLaneRows;  // of the slot
+  const unsigned* place = places + row + (keys ? 0 : half * kHalfUnit);
+  const std::byte* from = pool.data + (piece + (keys ? half * kRowPieces : 0)) * 16;
+  asm("" : "+l"(from));  // one number, not added up again for each row
+  to += row * kRowPieces;
+#pragma unroll
+  for (int i = 0; i < kLaneRows; i += 4) {
+    const auto four = *reinterpret_cast<const uint4*>(place + i);
+    const unsigned words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      copy_16(to + (keys ? key_piece<width>(i + j, piece) : tile_piece<width>(i + j, piece)),
+              from + static_cast<std::uint64_t>(words[j]) * 16);
+    }
   }
+}
+
+// Values of positions that are not there become zeros: bit i for the ith of the slot. Of keys nothing is left in scores.
+template <int width>
+__device__ __forceinline__ void clear_values(unsigned missing, uint4* values) {
+  if (missing == 0) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  if ((missing >> lane & 1U) != 0) {
+#pragma unroll 4
+    for (int i = 0; i < width / 8; ++i) values[static_cast<int>(lane) * (width / 8) + i] = {0, 0, 0, 0};
+  }
+  __syncwarp();
 }
 
 // High and low parts of q . k over half of d, for all positions of a unit.
@@ -156,7 +178,7 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
   std::int32_t length = 0;
   if (is_seq) length = int_at(args.lengths, seq);
-  UnitPlaces& places = shared.places[warp];
+  SmallPlaces& places = shared.places[warp];
   DevicePlace asked[2];
   const auto position_of = [&](int range, int half) {
     return static_cast<unsigned>(range * kRangeUnits + warp) * kUnit + half * kHalfUnit + lane;
@@ -185,7 +207,8 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
       const bool is = asked[half].page < args.kv.n_pages && position_of(range, half) < end;
       const RowPlace place = is ? rows_at(args, rows.kv_head, asked[half]) : RowPlace{};
       bits[half] = __ballot_sync(kAllLanes, place.k >= 0);
-      places.set(half * kHalfUnit + lane, place.k >= 0 ? place : RowPlace{0, 0});
+      places.k[half * kHalfUnit + lane] = place.k >= 0 ? static_cast<unsigned>(place.k / 16) : 0;
+      places.v[half * kHalfUnit + lane] = place.k >= 0 ? static_cast<unsigned>(place.v / 16) : 0;
     }
     there = static_cast<unsigned long long>(bits[1]) << 32U | bits[0];
     __syncwarp();
@@ -194,11 +217,11 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   const auto slot_of = [&](int later) { return shared.ring[warp][(slot + later) % kUnitSlots]; };
   const auto is_unit = [&](int range) { return range * kRangeUnits + warp < n_units; };
   const auto ask_keys = [&](int range, int half, int later) {
-    if (is_unit(range)) bring_half<width, true>(args.k, places, half, there, slot_of(later));
+    if (is_unit(range)) bring_half<width, true>(args.k, places.k, half, slot_of(later));
     end_copies();
   };
   const auto ask_values = [&](int range, int half, int later) {
-    if (is_unit(range)) bring_half<width, false>(args.v, places, half, there, slot_of(later));
+    if (is_unit(range)) bring_half<width, false>(args.v, places.v, half, slot_of(later));
     end_copies();
   };
   // The oldest of three copies is there.
@@ -225,7 +248,7 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   static_assert(kOwn <= 2);
   const auto own_row = [&](int e) { return (tid + e * kTokenThreads) / kRowPieces; };
   const int own_piece = tid % kRowPieces;
-  const auto is_own = [&](int e) { return own_row(e) < rows.n && own_piece * 4 < d_v; };
+  const auto is_own = [&](int e) { return own_row(e) < rows.n; };
   const std::int64_t first_row = rows.first_token * args.q.dims[1] + rows.first_head;
   MergedPiece total[kOwn];
 #pragma unroll 1
@@ -245,7 +268,7 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
         __syncwarp();
         if (half == 0) ask_values(range, 1, 3);
       }
-      set_places(next);
+      if (next < n_ranges) set_places(next);
       ask_keys(next, 0, 4);
 #pragma unroll
       for (int i = 0; i < 8 * kSteps; ++i) scores[i / 4][i % 4] += low[i / 4][i % 4];
@@ -254,10 +277,12 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
       sum_weights(p, sum);
       float acc[width / 8][4] = {};
       await_part();
+      clear_values<width>(~static_cast<unsigned>(bits[0]), slot_of(2));
       add_values_of<width>(p, 0, slot_of(2), acc);
       __syncwarp();
       ask_keys(next, 1, 5);
       await_part();
+      clear_values<width>(~static_cast<unsigned>(bits[0] >> kHalfUnit), slot_of(3));
       add_values_of<width>(p, 1, slot_of(3), acc);
       __syncwarp();
       auto* result = reinterpret_cast<float2*>(slot_of(3));
