@@ -116,33 +116,40 @@ class RangeSpace {
   std::shared_ptr<CudaBuffer> tickets_;  // 0 again after every run
 };
 
-MmaPlan mma_plan_of(const Attention& op, const AttentionArgs& args, const Target& target) {
-  const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
-  const bool fits = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
-  const int clusters = fits ? attention_clusters(width) : 0;
-  return mma_plan(sizes_of(op, args), width, target.multiprocessors, clusters);
+// Whether `units` of attention_mma_plan.h is made for the cache.
+bool fits_units(const AttentionArgs& args) {
+  const auto small = [](const View& pool) { return pool.dims[0] * pool.strides[0] <= kUnitsPool; };
+  const std::int64_t d = args.k.dims[3];
+  return (d == 64 || d == 128) && d == args.v.dims[3] && small(args.k) && small(args.v);
 }
 
 // Caches of f16, on tensor cores.
 class CudaMmaAttention final : public CudaOp {
  public:
   CudaMmaAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
-    plan_ = mma_plan_of(op, args_, target);
-    space_ = {op, target, mma_scratch(sizes_of(op, args_), plan_), plan_.n_ranges};
+    const AttentionSizes sizes = sizes_of(op, args_);
+    const int width = mma_width(op.kv.k.dim(3), op.kv.v.dim(3));
+    const bool clusters = target.capability >= 90 && target.shared_bytes >= apart_attention_shared(width);
+    plan_ = mma_plan(sizes, width, target.multiprocessors,
+                     {.clusters = clusters ? attention_clusters(width) : 0,
+                      .units_bytes = fits_units(args_) ? target.shared_bytes : 0});
+    space_ = {op, target, mma_scratch(sizes, plan_), plan_.n_ranges};
   }
   std::int64_t scratch_bytes() const override { return space_.bytes(); }
   void enqueue(const CudaRun& run) const override {
     const KeptRanges kept = space_.at(run.scratch);
     if (plan_.use_few) {
-      const auto launch = plan_.few_launch.cluster > 1 ? launch_attention_apart : launch_attention_few;
+      const auto launch = plan_.by == ByToken::apart   ? launch_attention_apart
+                          : plan_.by == ByToken::units ? launch_attention_units
+                                                       : launch_attention_few;
       check(launch(args_, plan_, kept, run.stream), what_);
     }
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
-  // Whether it can leave its rows there, too: where `few` has all of them, and a block whole chunks.
+  // Whether it can leave its rows there, too: where `few` or `units` has all of them, and a block whole chunks.
   bool leaves_rows(const BankOut& bank) {
     const std::int64_t of_block = plan_.few.n_heads * args_.out.dims[2];
-    const bool few_alone = plan_.use_few && !plan_.use_many && plan_.few_launch.cluster == 1;
+    const bool few_alone = plan_.use_few && !plan_.use_many && plan_.by != ByToken::apart;
     if (!few_alone || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0) return false;
     args_.bank = bank;
     return true;

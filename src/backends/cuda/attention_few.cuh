@@ -1,5 +1,5 @@
-// What the kernels share whose blocks have one token and up to 16 heads of a KV head: `few` and `apart` of
-// attention_mma_plan.h.
+// The steps of `few` of attention_mma_plan.h, and what it shares with `apart` and `units`: a block has one token and up to
+// 16 heads of a KV head.
 #pragma once
 
 #include "backends/cuda/attention_mma.cuh"

@@ -234,6 +234,10 @@ __device__ __forceinline__ Factors merge_factors(float& max, float next) {
 __device__ __forceinline__ float merged(const Factors& by, float before, float next) {
   return fmaf(next, by.next, before * by.before);
 }
+__device__ __forceinline__ float4 merged(const Factors& by, const float4& before, const float4& next) {
+  return {merged(by, before.x, next.x), merged(by, before.y, next.y), merged(by, before.z, next.z),
+          merged(by, before.w, next.w)};
+}
 
 // Where the result of a range of a row lies.
 __device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
@@ -241,17 +245,29 @@ __device__ __forceinline__ std::int64_t kept_at(const AttentionArgs& args, const
   return (rows.token(row) * args.q.dims[1] + rows.head(row)) * kept.n_ranges + range;
 }
 
-// All ranges of the rows, in ascending order. `room`: shared memory for kMergeAhead words of each thread.
-template <int width>
-inline constexpr int kMergeAhead = width == 64 ? 8 : 16;  // ranges asked for at once
+// Four means of a row, elements d and the next.
+__device__ __forceinline__ void store_mean(DType type, std::byte* out, int d, float max, float sum, float4 acc) {
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) {
+    store_float(type, out, d + i, max == -INFINITY ? 0.0F : acc.x / sum);
+    acc = {acc.y, acc.z, acc.w, 0};
+  }
+}
 
-template <int width, int threads>
+// All ranges of the rows, in ascending order. `room`: shared memory for stages * kMergeAhead words of each thread,
+// which reads no other's.
+template <int width>
+inline constexpr int kMergeAhead = width == 64 ? 8 : 16;  // ranges merged at once
+
+template <int width, int threads, int stages>
 __device__ __forceinline__ void merge_kept(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                           std::int64_t n_ranges, uint4* room) {
+                                           int n_ranges, uint4* room) {
   constexpr int kAhead = kMergeAhead<width>;
-  static_assert(kAhead <= kWarp / 2 && width / 4 % (kWarp / 2) == 0);  // half a warp has one row
+  constexpr int kHalf = kWarp / 2;
+  static_assert(kAhead <= kHalf && width / 4 % kHalf == 0);  // half a warp has one row
   const int tid = static_cast<int>(threadIdx.x);
   const int lane = tid % kWarp;
+  const int nth = lane % kHalf;  // of the ranges merged at once
   const int d_v = static_cast<int>(args.out.dims[2]);
   const int n_all = rows.n * width / 4;
 #pragma unroll 1
@@ -263,56 +279,70 @@ __device__ __forceinline__ void merge_kept(const AttentionArgs& args, const Kept
     const std::int64_t head = rows.head(row);
     const std::int64_t at = (token * args.q.dims[1] + head) * kept.n_ranges;
     const float* accs = kept.acc + at * d_v + (is ? d : 0);
-    const float* sums = kept.sums + (at + lane % (kWarp / 2)) * 2;
+    const auto* sums = reinterpret_cast<const float2*>(kept.sums + at * 2);
+    const auto ask = [&](int first, int stage) {
+      const int n_next = min(n_ranges - first, kAhead);
+      const float* from = accs + std::int64_t{first} * d_v;
+#pragma unroll 4
+      for (int i = 0; i < n_next; ++i, from += d_v) {
+        copy_16_or_zeros(room + (stage * kAhead + i) * threads + tid, from, is);
+      }
+      end_copies();
+    };
+    // Maximum and sum of a range for each lane.
+    const auto ask_sums = [&](int first) {
+      return nth < kAhead && first + nth < n_ranges ? __ldcg(sums + first + nth) : float2{-INFINITY, 0};
+    };
+#pragma unroll 1
+    for (int stage = 0; stage < stages; ++stage) ask(stage * kAhead, stage);
+    float2 next = ask_sums(0);
     float max = -INFINITY;
     float sum = 0;
     float4 acc{0, 0, 0, 0};
+    int stage = 0;
 #pragma unroll 1
-    for (std::int64_t left = n_ranges; left > 0; left -= kAhead, sums += kAhead * 2) {
-      const int n_next = static_cast<int>(min(left, std::int64_t{kAhead}));
-#pragma unroll 4
-      for (int i = 0; i < n_next; ++i, accs += d_v) copy_16_or_zeros(room + i * threads + tid, accs, is);
-      float2 own{-INFINITY, 0};  // of one of the ranges
-      if (lane % (kWarp / 2) < n_next) own = __ldcg(reinterpret_cast<const float2*>(sums));
-      end_copies();
-      await_copies<0>();
-      __syncwarp();
-#pragma unroll 2
-      for (int i = 0; i < n_next; ++i) {
-        const float next_max = __shfl_sync(kAllLanes, own.x, (lane & kWarp / 2) + i);
-        const float next_sum = __shfl_sync(kAllLanes, own.y, (lane & kWarp / 2) + i);
-        const float4 next = reinterpret_cast<const float4*>(room)[i * threads + tid];
-        if (next_max == -INFINITY) continue;
-        const Factors by = merge_factors(max, next_max);
-        sum = merged(by, sum, next_sum);
-        acc = {merged(by, acc.x, next.x), merged(by, acc.y, next.y), merged(by, acc.z, next.z),
-               merged(by, acc.w, next.w)};
+    for (int first = 0; first < n_ranges; first += kAhead) {
+      const float2 own = next;
+      next = ask_sums(first + kAhead);
+      float now = fmaxf(own.x, max);  // the largest up to the lane's range
+#pragma unroll
+      for (int step = 1; step < kHalf; step *= 2) {
+        const float left = __shfl_up_sync(kAllLanes, now, step);
+        if (nth >= step) now = fmaxf(now, left);
       }
-      __syncwarp();  // the room is free
+      const float left = __shfl_up_sync(kAllLanes, now, 1);
+      const Factors own_by{power_of_two((nth == 0 ? max : left) - now), power_of_two(own.x - now)};
+      const unsigned sees = __ballot_sync(kAllLanes, own.x != -INFINITY) >> (lane & kHalf);
+      max = __shfl_sync(kAllLanes, now, lane | (kHalf - 1));
+      await_copies<stages - 1>();
+      const int n_next = min(n_ranges - first, kAhead);
+#pragma unroll 4
+      for (int i = 0; i < n_next; ++i) {
+        const int from = (lane & kHalf) + i;
+        const Factors by{__shfl_sync(kAllLanes, own_by.before, from), __shfl_sync(kAllLanes, own_by.next, from)};
+        const float next_sum = __shfl_sync(kAllLanes, own.y, from);
+        if ((sees >> i & 1U) == 0) continue;
+        sum = merged(by, sum, next_sum);
+        acc = merged(by, acc, reinterpret_cast<const float4*>(room)[(stage * kAhead + i) * threads + tid]);
+      }
+      ask(first + stages * kAhead, stage);
+      stage = stage + 1 == stages ? 0 : stage + 1;
     }
-    if (!is) continue;
-    std::byte* out = row_of(args.out, token, head);
-#pragma unroll 1
-    for (int i = 0; i < 4; ++i) {
-      store_float(args.out.type, out, d + i, max == -INFINITY ? 0.0F : acc.x / sum);
-      acc = {acc.y, acc.z, acc.w, 0};
-    }
+    if (is) store_mean(args.out.type, row_of(args.out, token, head), d, max, sum, acc);
   }
 }
 
 // The block's ranges lie in scratch. The last of the `n_blocks` that have some merges them all; the order in which they
 // are done decides nothing else. Every thread of the block comes here.
-template <int width, int threads>
+template <int width, int threads, int stages = 1>
 __device__ __forceinline__ void merge_if_last(const AttentionArgs& args, const KeptRanges& kept, const Rows& rows,
-                                              std::int64_t n_blocks, std::int64_t n_ranges, int& last, uint4* room) {
-  __threadfence();
+                                              int n_blocks, int n_ranges, int& last, uint4* room) {
   __syncthreads();
   std::int32_t* ticket = kept.tickets + rows.first_token * args.q.dims[1] + rows.first_head;
-  if (threadIdx.x == 0) last = atomicAdd(ticket, 1) + 1 == n_blocks ? 1 : 0;
+  if (threadIdx.x == 0) last = count_in_order(ticket) + 1 == n_blocks ? 1 : 0;
   __syncthreads();
   if (last == 0) return;
-  __threadfence();
-  merge_kept<width, threads>(args, kept, rows, n_ranges, room);
+  merge_kept<width, threads, stages>(args, kept, rows, n_ranges, room);
   if (threadIdx.x == 0) *ticket = 0;
 }
 

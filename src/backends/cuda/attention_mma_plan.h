@@ -21,10 +21,11 @@
 // computes which unit, so a row has the same bits alone, in any batch and in any chunk.
 //
 // `few`: a block takes one token with up to 16 heads of a KV head, its warps share each unit. `many`: 16 rows a warp, of
-// neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`. `apart`,
-// in place of `few` where tokens are so few that blocks would be idle: the units of a range are those of a cluster of
-// blocks. In all of them, `workers` blocks or clusters share the ranges of the same rows, leave each range's result in
-// scratch, and the one that is done last merges.
+// neighbouring tokens, where those belong to one sequence; the tokens of other neighbourhoods are left to `few`. Two
+// kernels take the place of `few` where tokens are so few that blocks would be idle. `apart`: the units of a range are
+// those of a cluster of blocks, whose warps share them; soonest done with a short context. `units`: each warp has units by
+// itself; done soonest with a long one. In all of them, `workers` blocks or clusters share the ranges of the same rows,
+// leave each range's result in scratch, and the one that is done last merges.
 #pragma once
 
 #include "backends/cuda/attention_plan.h"
@@ -37,6 +38,10 @@ inline constexpr int kTileRows = 16;                // of queries in a tile
 inline constexpr int kUnitWarps = 8;                // `few`: warps that share a unit
 inline constexpr int kUnitStages = 3;               // `few`: units of K and of V in shared memory at once
 inline constexpr int kApartCopies = 5;              // `apart`: the same, each K and each V counted
+inline constexpr int kHalfUnit = kUnit / 2;
+inline constexpr int kUnitSlots = 3;  // `units`: halves of K or V in shared memory at once, of each warp
+inline constexpr std::int64_t kUnitsPool = std::int64_t{16} << 32;  // `units`: bytes of K or V, at most
+inline constexpr std::int64_t kUnitsContext = 8192;                 // and more positions than these to have room for
 
 inline constexpr int kWeightPieces = kUnit / 8 + 1;  // `few`: of a row of weights; eight rows lie in different banks
 
@@ -84,6 +89,11 @@ constexpr std::int64_t apart_attention_shared(int width) {
 constexpr int apart_blocks(int width) {
   return width <= 128 ? 2 : 1;
 }
+// Bytes: queries; halves of units; places; two numbers per row of each unit; one number per row; a flag.
+constexpr std::int64_t units_attention_shared(int width) {
+  return kTileRows * 4 * width + kRangeUnits * (kUnitSlots * kHalfUnit * 2 * width + kUnit * 8 + kTileRows * 8) +
+         kTileRows * 4 + 16;
+}
 // Bytes: units; queries, and totals with two numbers per row for each of its four threads; where the rows of four units
 // lie; what each row sees; which rows they are.
 constexpr std::int64_t many_attention_shared(int width) {
@@ -94,12 +104,15 @@ constexpr std::int64_t many_attention_shared(int width) {
 }
 static_assert(2 * (few_attention_shared(128) + 1024) <= 228 * 1024);  // two blocks on a multiprocessor
 static_assert(2 * (apart_attention_shared(128) + 1024) <= 228 * 1024 && apart_attention_shared(256) <= 227 * 1024);
+static_assert(units_attention_shared(128) <= 227 * 1024);
 static_assert(few_attention_shared(128) <= 163 * 1024 && many_attention_shared(128) <= 163 * 1024);
 static_assert(few_attention_shared(256) <= 227 * 1024 && many_attention_shared(256) <= 227 * 1024);
 
+enum class ByToken { few, apart, units };
 struct MmaPlan {
   bool use_few = false;
   bool use_many = false;
+  ByToken by = ByToken::few;  // `few`, or what takes its place with its cut and launch
   AttentionCut few;
   AttentionCut many;
   int width = 0;
@@ -116,8 +129,12 @@ struct KeptRanges {
   std::int64_t n_ranges = 0;
 };
 
-// `clusters`: of `apart`, that run at once.
-constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, int clusters) {
+// What a GPU has for the kernels in place of `few`.
+struct ByTokenRoom {
+  int clusters = 0;              // of `apart`, that run at once
+  std::int64_t units_bytes = 0;  // of shared memory that a block of `units` may have; 0: it does not take the cache
+};
+constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiprocessors, const ByTokenRoom& room) {
   MmaPlan plan;
   plan.width = width;
   if (sizes.n_tokens == 0 || sizes.n_heads == 0) return plan;
@@ -129,20 +146,23 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
   if (plan.use_many) plan.few.run = plan.many.n_tokens;
   plan.n_ranges = ceil_div(sizes.context, kRange);
 
-  constexpr std::int64_t kBlocksEach = 4;  // two at a time, twice
+  const std::int64_t alone = sizes.n_tokens * sizes.n_kv_heads * plan.few.head_parts;
+  const bool units = !plan.use_many && alone <= multiprocessors && sizes.context > kUnitsContext &&
+                     units_attention_shared(width) <= room.units_bytes;
+  const std::int64_t blocks_each = units ? 1 : 4;  // `few`: two at a time, twice
   const std::int64_t kept_bytes = sizes.n_tokens * sizes.n_heads * plan.n_ranges * (sizes.d_v + 2) * 4;
   if (kept_bytes <= kPartialBytes) {
     const auto workers = [&](const AttentionCut& cut, std::int64_t blocks) {
       const std::int64_t wanted = blocks / items_of(cut, sizes.n_kv_heads);
       return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(plan.n_ranges, 1));
     };
-    plan.few.workers = workers(plan.few, multiprocessors * kBlocksEach);
+    plan.few.workers = workers(plan.few, multiprocessors * blocks_each);
     plan.many.workers = workers(plan.many, multiprocessors);
   }
   // There is a cluster for each item.
-  const std::int64_t alone = sizes.n_tokens * sizes.n_kv_heads * plan.few.head_parts;
-  if (!plan.use_many && alone <= clusters && sizes.context > kUnit && kept_bytes <= kPartialBytes) {
-    plan.few.workers = std::clamp<std::int64_t>(clusters / alone, 1, plan.n_ranges);
+  if (!units && !plan.use_many && alone <= room.clusters && sizes.context > kUnit && kept_bytes <= kPartialBytes) {
+    plan.by = ByToken::apart;
+    plan.few.workers = std::clamp<std::int64_t>(room.clusters / alone, 1, plan.n_ranges);
     plan.few_launch = {.blocks = alone * plan.few.workers * kRangeUnits,
                        .threads = kUnitWarps * kWarp,
                        .shared_bytes = apart_attention_shared(width),
@@ -150,10 +170,11 @@ constexpr MmaPlan mma_plan(const AttentionSizes& sizes, int width, int multiproc
     return plan;
   }
   // Where `many` takes most, the blocks of `few` have nothing to do but to see that: fewer of them, in turns.
-  const std::int64_t most = plan.use_many ? 2 * kBlocksEach * multiprocessors : kAttentionMaxBlocks;
+  const std::int64_t most = plan.use_many ? 2 * blocks_each * multiprocessors : kAttentionMaxBlocks;
   plan.few_launch = {.blocks = std::min(items_of(plan.few, sizes.n_kv_heads), most),
                      .threads = kUnitWarps * kWarp,
-                     .shared_bytes = few_attention_shared(width)};
+                     .shared_bytes = units ? units_attention_shared(width) : few_attention_shared(width)};
+  if (units) plan.by = ByToken::units;
   plan.many_launch = {.blocks = std::min(items_of(plan.many, sizes.n_kv_heads), kAttentionMaxBlocks),
                       .threads = many_warps(width) * kWarp,
                       .shared_bytes = many_attention_shared(width)};
@@ -171,21 +192,27 @@ constexpr MmaScratch mma_scratch(const AttentionSizes& sizes, const MmaPlan& pla
   return {.sums = kept * sizes.d_v, .total = kept * (sizes.d_v + 2)};
 }
 
-static_assert(mma_plan(kOneTokenOf128, 128, 132, 0).few_launch.blocks == 256);
-static_assert(mma_plan(kOneTokenOf128, 128, 132, 32).few.workers == 8);
-static_assert(mma_plan(kOneTokenOf128, 128, 132, 32).few_launch.blocks == 256);
-static_assert(mma_plan({8, 32, 4, 128, 32768}, 128, 132, 32).few_launch.cluster == kRangeUnits);
-static_assert(mma_plan({9, 32, 4, 128, 32768}, 128, 132, 32).few_launch.cluster == 1);
-static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, 32).many.n_tokens == 16);
-static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, 32).few.workers == 1);
-static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132, 32).few_launch.blocks == 0);
-static_assert(mma_plan({16, 32, 4, 128, 32768}, 128, 132, 32).use_many);
-static_assert(!mma_plan({128, 32, 4, 128, 32768, true}, 128, 132, 32).use_many);
+inline constexpr ByTokenRoom kLargeRoom{.clusters = 32, .units_bytes = 227 * 1024};
+static_assert(mma_plan(kOneTokenOf128, 128, 132, {}).few_launch.blocks == 256);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, {.clusters = 32}).few.workers == 8);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, {.clusters = 32}).few_launch.blocks == 256);
+static_assert(mma_plan(kOneTokenOf128, 128, 132, kLargeRoom).few.workers == 33);
+static_assert(mma_plan({8, 32, 4, 128, 8192}, 128, 132, kLargeRoom).few_launch.cluster == kRangeUnits);
+static_assert(mma_plan({9, 32, 4, 128, 8192}, 128, 132, kLargeRoom).few_launch.cluster == 1);
+static_assert(mma_plan({33, 32, 4, 128, 32768, true}, 128, 132, kLargeRoom).by == ByToken::units);
+static_assert(mma_plan({34, 32, 4, 128, 32768, true}, 128, 132, kLargeRoom).by == ByToken::few);
+static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, kLargeRoom).many.n_tokens == 16);
+static_assert(mma_plan({512, 32, 4, 128, 32768}, 128, 132, kLargeRoom).few.workers == 1);
+static_assert(mma_plan({0, 1, 1, 16, 64}, 64, 132, kLargeRoom).few_launch.blocks == 0);
+static_assert(mma_plan({16, 32, 4, 128, 32768}, 128, 132, kLargeRoom).use_many);
+static_assert(!mma_plan({128, 32, 4, 128, 32768, true}, 128, 132, kLargeRoom).use_many);
 
 int launch_attention_few(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
 // How many clusters of `apart` run at once on the current GPU; 0: it has none.
 int attention_clusters(int width);
 int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
+                           const Stream& stream);
+int launch_attention_units(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,
                            const Stream& stream);
 int launch_attention_many(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept, const Stream& stream);
 

@@ -59,6 +59,7 @@ TEST(CudaAttention, IsTheSameForATokenAloneAndInAnyBatch) {
   for (const Shape& shape :
        {Shape{DType::f16, 128, 32, 4}, Shape{DType::f16, 64, 4, 4}, Shape{DType::f16, 80, 20, 1},
         Shape{DType::f16, 256, 8, 2}, Shape{DType::bf16, 128, 8, 1}, Shape{DType::f16, 128, 32, 4, 5000},
+        Shape{DType::f16, 128, 32, 4, 8100}, Shape{DType::f16, 64, 6, 2, 8100},
         Shape{DType::f16, 128, 32, 4, 1150, Phase::prefill}, Shape{DType::f16, 128, 64, 8, 4400, Phase::prefill},
         Shape{DType::f16, 64, 4, 4, 4400, Phase::prefill}, Shape{DType::f16, 128, 20, 1, 4400, Phase::prefill},
         Shape{DType::f16, 80, 20, 1, 1150, Phase::prefill}}) {
