@@ -23,11 +23,8 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  QueryRows<width, kTileRows / kUnitWarps> own_queries;
-  own_queries.ask(args, [&](int i) {
-    const int row = i * kUnitWarps + warp;
-    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
-  });
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
   if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
@@ -40,8 +37,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const std::int64_t first = position_of(tid / kUnit, tid % kUnit);
   DevicePlace asked;
   if (first < args.context) asked = ask_place(args.kv, seq, first);
-  const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
-  const std::int64_t end = is_seq && seen > 0 ? seen : 0;  // what the token sees
+  const auto end = seen_positions<std::int64_t>(args, is_seq, position, length);
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
   if (rows.worker > 0 && rows.worker >= n_ranges) return;  // all blocks of the cluster
@@ -65,14 +61,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   };
 #pragma unroll 1
   for (int copy = 0; copy + 1 < kApartCopies; ++copy) ask(copy);
-  if (unit_of(0) < n_units) {
-#pragma unroll
-    for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
-      const int row = i * kUnitWarps + warp;
-      const float factor = own_queries.write(args, i, row, shared.q[0], shared.q[1]);
-      if (lane == 0) shared.factor[row] = factor;
-    }
-  }
+  if (unit_of(0) < n_units) own_queries.write(args, warp, lane, shared);
   __syncthreads();
   const FewQueries<width> queries(shared.q);
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};

@@ -105,11 +105,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  QueryRows<width, kTileRows / kUnitWarps> own;
-  own.ask(args, [&](int i) {
-    const int row = i * kUnitWarps + warp;
-    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
-  });
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
   if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
@@ -121,12 +118,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   if (first < args.context) asked = ask_place(args.kv, seq, first);
   __syncthreads();  // nobody still reads what the item before this one left
   if (tid == 0) shared.rows = rows;
-#pragma unroll
-  for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
-    const int row = i * kUnitWarps + warp;
-    const float factor = own.write(args, i, row, shared.q[0], shared.q[1]);
-    if (lane == 0) shared.factor[row] = factor;
-  }
+  own_queries.write(args, warp, lane, shared);
   const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
   const unsigned end = is_seq && seen > 0 ? static_cast<unsigned>(seen) : 0;  // what the token sees
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);

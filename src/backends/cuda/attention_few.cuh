@@ -85,6 +85,38 @@ struct FewQueries {
   }
 };
 
+// The rows of queries that a warp brings, every kUnitWarps-th.
+template <int width>
+struct OwnQueries {
+  static constexpr int kOwn = kTileRows / kUnitWarps;
+  QueryRows<width, kOwn> queries;
+
+  __device__ __forceinline__ void ask(const AttentionArgs& args, const Rows& rows, int warp) {
+    queries.ask(args, [&](int i) {
+      const int row = i * kUnitWarps + warp;
+      return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
+    });
+  }
+  // To shared memory, with what their scores are multiplied by.
+  template <class Shared>
+  __device__ __forceinline__ void write(const AttentionArgs& args, int warp, int lane, Shared& shared) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int row = i * kUnitWarps + warp;
+      const float factor = queries.write(args, i, row, shared.q[0], shared.q[1]);
+      if (lane == 0) shared.factor[row] = factor;
+    }
+  }
+};
+
+// How many positions a token sees of a sequence of that length; none where it has no sequence.
+template <class Count>
+__device__ __forceinline__ Count seen_positions(const AttentionArgs& args, bool is_seq, std::int32_t position,
+                                                std::int32_t length) {
+  const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
+  return is_seq && seen > 0 ? static_cast<Count>(seen) : 0;
+}
+
 // A thread brings the same 16 bytes of several rows of a unit.
 template <int width>
 __device__ __forceinline__ void bring_unit(const View& pool, const long long* places, uint4* to) {

@@ -169,11 +169,8 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   const std::int32_t seq = int_at(args.seqs, rows.first_token);
   const std::int32_t position = int_at(args.positions, rows.first_token);
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  QueryRows<width, kTileRows / kUnitWarps> own;
-  own.ask(args, [&](int i) {
-    const int row = i * kUnitWarps + warp;
-    return row < rows.n ? row_of(args.q, rows.first_token, rows.first_head + row) : nullptr;
-  });
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
   if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the warp's unit lies, two positions a lane.
@@ -193,8 +190,7 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
     }
   };
   ask_places(rows.worker, args.context);
-  const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
-  const unsigned end = is_seq && seen > 0 ? static_cast<unsigned>(seen) : 0;  // what the token sees
+  const auto end = seen_positions<unsigned>(args, is_seq, position, length);
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
   if (rows.worker > 0 && rows.worker >= n_ranges) return;
@@ -236,12 +232,7 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) ask_keys(half, half);
   ask_values(0, 2);
-#pragma unroll
-  for (int i = 0; i < kTileRows / kUnitWarps; ++i) {
-    const int row = i * kUnitWarps + warp;
-    const float factor = own.write(args, i, row, shared.q[0], shared.q[1]);
-    if (lane == 0) shared.factor[row] = factor;
-  }
+  own_queries.write(args, warp, lane, shared);
   __syncthreads();
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 

@@ -25,12 +25,6 @@ namespace {
 using Ops = std::span<const Op>;
 using Found = std::optional<FusedOps>;
 
-// The op at `i` where it is such a one.
-template <class T>
-const T* at(Ops ops, std::size_t i) {
-  return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
-}
-
 // Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
 enum class Kernel { one_row, dense, prefill };
 struct Products {
@@ -49,7 +43,7 @@ std::optional<Kernel> kernel_of(const Matmul& op, const Target& target) {
 std::optional<Products> products(Ops ops, std::size_t first, const Target& target) {
   Products found;
   for (std::size_t i = 0; i < kSideBySide; ++i) {
-    const auto* op = at<Matmul>(ops, first + i);
+    const auto* op = op_at<Matmul>(ops, first + i);
     if (op == nullptr || overlap(op->out, op->x)) break;
     const auto kernel = kernel_of(*op, target);
     if (!kernel) break;
@@ -110,12 +104,12 @@ class HeadRowsOp final : public CudaOp {
 
 Found head_rows(Ops ops, std::size_t first) {
   std::size_t i = first;
-  const auto* q_norm = at<RmsNorm>(ops, i);
-  const auto* k_norm = q_norm != nullptr ? at<RmsNorm>(ops, i + 1) : nullptr;
+  const auto* q_norm = op_at<RmsNorm>(ops, i);
+  const auto* k_norm = q_norm != nullptr ? op_at<RmsNorm>(ops, i + 1) : nullptr;
   if (q_norm != nullptr) i += 2;
-  const auto* q = at<Rope>(ops, i);
-  const auto* k = at<Rope>(ops, i + 1);
-  const auto* write = at<KvWrite>(ops, i + 2);
+  const auto* q = op_at<Rope>(ops, i);
+  const auto* k = op_at<Rope>(ops, i + 1);
+  const auto* write = op_at<KvWrite>(ops, i + 2);
   if ((q_norm == nullptr) != (k_norm == nullptr) || q == nullptr || k == nullptr || write == nullptr)
     return std::nullopt;
   const auto norms = [&](const RmsNorm& norm, const Rope& rope) {
@@ -162,8 +156,8 @@ Found head_rows(Ops ops, std::size_t first) {
 
 // Tokens routed, and what they chose sorted by expert.
 Found routed_groups(Ops ops, std::size_t first, const Target& target) {
-  const auto* route = at<MoeRoute>(ops, first);
-  const auto* group = at<MoeGroup>(ops, first + 1);
+  const auto* route = op_at<MoeRoute>(ops, first);
+  const auto* group = op_at<MoeGroup>(ops, first + 1);
   if (route == nullptr || group == nullptr) return std::nullopt;
   for (const Tensor* written : {&group->out.offsets, &group->out.row_pair, &group->out.pair_row}) {
     if (overlap_any(*written, {&route->logits, &route->bias, &route->expert_scale, &route->live, &route->out.experts,
@@ -178,8 +172,8 @@ Found routed_groups(Ops ops, std::size_t first, const Target& target) {
 
 // A norm of whole rows, of a sum before it where there is one, that leaves `out` as f32.
 Found norm(Ops ops, std::size_t first, const BankOut& bank) {
-  const auto* add = at<Add>(ops, first);
-  const auto* norm = at<RmsNorm>(ops, add != nullptr ? first + 1 : first);
+  const auto* add = op_at<Add>(ops, first);
+  const auto* norm = op_at<RmsNorm>(ops, add != nullptr ? first + 1 : first);
   if (norm == nullptr || norm->x.rank != 2 || row_passes(norm->x.dim(1)) > kKeptPasses) return std::nullopt;
   if (overlap_any(norm->weight, {&norm->x, &norm->out}) || (norm->out != norm->x && overlap(norm->out, norm->x))) {
     return std::nullopt;
@@ -205,7 +199,7 @@ Found norm(Ops ops, std::size_t first, const BankOut& bank) {
 }
 
 Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank, const BankOut& made) {
-  const auto* op = at<MoeFfn>(ops, first);
+  const auto* op = op_at<MoeFfn>(ops, first);
   if (op == nullptr || !op->next.weight.defined() || row_passes(op->x.dim(1)) > kKeptPasses) return std::nullopt;
   const Tensor& shared = op->shared_out;
   for (const Tensor* t : {&op->expert_out, &op->residual, &op->next.weight, &op->next.out, &shared}) {
@@ -241,8 +235,8 @@ bool are_rows_of(const Attention& op, const Products& after) {
 
 // Where experts two ops on want the rows that are normed: in which form. Between them the router has its product.
 std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& rows, const Target& target) {
-  const auto* router = at<Matmul>(ops, last + 1);
-  const auto* experts = at<MoeFfn>(ops, last + 2);
+  const auto* router = op_at<Matmul>(ops, last + 1);
+  const auto* experts = op_at<MoeFfn>(ops, last + 2);
   if (router == nullptr || experts == nullptr || overlap(router->out, *rows.out) || experts->x != *rows.out ||
       experts->live != *rows.live || goes_by_pairs(*experts, target)) {
     return std::nullopt;
@@ -311,7 +305,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
       }
     }
     // Attention, and the product of its rows.
-    if (const auto* attention = at<Attention>(ops, i)) {
+    if (const auto* attention = op_at<Attention>(ops, i)) {
       const auto then = products(ops, i + 1, target);
       if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
           are_rows_of(*attention, *then)) {
@@ -334,7 +328,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         fed_rows = bank;
       }
     }
-    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*at<MoeFfn>(ops, i), target, {}, fed_rows)};
+    if (!found && i == fed) found = FusedOps{i, 1, make_ffn(*op_at<MoeFfn>(ops, i), target, {}, fed_rows)};
     if (!found && std::holds_alternative<Add>(ops[i])) found = norm(ops, i, {});
     if (!found) {
       if (const auto some = products(ops, i, target); some && some->count > 1) {

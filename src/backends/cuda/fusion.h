@@ -28,6 +28,11 @@ struct FusedOps {
   std::unique_ptr<CudaOp> op;
 };
 
+// The op at `i` where it is such a one.
+template <class T>
+const T* op_at(std::span<const Op> ops, std::size_t i) {
+  return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
+}
 // Whether they share memory. Ops that run at once must not write what another of them reads or writes.
 bool overlap(const Tensor& a, const Tensor& b);
 bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others);

@@ -14,10 +14,6 @@ namespace conclave::cuda {
 namespace {
 
 template <class T>
-const T* op_at(std::span<const Op> ops, std::size_t i) {
-  return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
-}
-template <class T>
 T* data_of(const Tensor& t) {
   return reinterpret_cast<T*>(view_of(t).data);
 }

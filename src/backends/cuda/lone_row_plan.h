@@ -86,10 +86,7 @@ constexpr LoneSpace lone_space(const LoneShape& shape) {
 // Whether it fits: then it works for any number of items.
 constexpr bool lone_fits(const LoneShape& shape) {
   return shape.chunks >= 1 && shape.columns <= kWarp && shape.chunks * shape.columns <= kLoneUnits && shape.items > 0 &&
-         shape.items < (std::int64_t{1} << 30) &&
-         lone_space(shape).ring +
-                 std::int64_t{kLoneWarps} * lone_space(shape).ahead * shape.column_bytes * shape.columns <=
-             kLoneShared;
+         shape.items < (std::int64_t{1} << 30) && lone_space(shape).bytes <= kLoneShared;
 }
 static_assert(lone_fits({8, 2048, 8, 1, 1680, 5120, 132}) && lone_fits({16, 4096, 16, 1, 3360, 100000, 132}));
 static_assert(lone_fits({24, 0, 3, 8, 640, 2048, 132}) && !lone_fits({112, 0, 56, 2, 8064, 4096, 132}));
