@@ -17,6 +17,8 @@ std::vector<DType> types_of(const ProductSpec& spec) {
 }
 
 constexpr std::int64_t kPackRows = 16;
+constexpr std::int64_t kChunkTiles = kChunk / kTileColumns;
+static_assert(kChunkTiles <= TileRows::kMaxTiles);
 
 // The slot's name: what decides which of several slots writes an output row.
 std::int64_t slot_key(std::int64_t list, std::int64_t i) {
@@ -75,6 +77,11 @@ void ExpertProduct::fill(const CpuRun& run, std::int64_t row) const {
   bank_.fill(run.shared + bank_at_, row, kernels_, scratch_at<float>(run.local, tile_rows_at_ + tile_rows_.x));
 }
 
+void ExpertProduct::fill_part(const CpuRun& run, std::int64_t row, std::int64_t first, std::int64_t end) const {
+  bank_.fill_part(run.shared + bank_at_, row, first, end, kernels_,
+                  scratch_at<float>(run.local, tile_rows_at_ + tile_rows_.x));
+}
+
 TileRows ExpertProduct::rows(const CpuRun& run) const {
   return {bank_, run.shared + bank_at_, kernels_, tile_rows_, run.local + tile_rows_at_};
 }
@@ -101,6 +108,8 @@ void ExpertProduct::plan(const CpuRun& run) const {
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
   const std::int64_t least = max_packs_ > 0 ? 4 : 1;
   plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), least, TileRows::kMaxTiles);
+  // Whole chunks of a next product's rows, where that is not much more.
+  if (plan.tiles_per_item > kChunkTiles / 2) plan.tiles_per_item = kChunkTiles;
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
   plan.n_items = blocks * plan.items_per_block;
   plan.n_packs = plan_packs(run);
@@ -162,6 +171,22 @@ void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
   const std::int64_t n_items = scratch_at<Plan>(run.shared, plan_at_)->n_items;
   run.region.for_each_ahead(n_items, [&](std::int64_t item, std::int64_t next) {
     multiply_item(run, item, next < n_items ? next : -1, factor);
+  });
+}
+
+void ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const {
+  const Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  if (plan.tiles_per_item % kChunkTiles != 0) {
+    multiply(run);
+    const std::int64_t n_rows = lists_->end(lists_->max_lists() - 1);  // lists are packed: each begins where one ended
+    run.region.for_each(n_rows, [&](std::int64_t row) { next.fill(next_run, row); });
+    return;
+  }
+  run.region.for_each_ahead(plan.n_items, [&](std::int64_t index, std::int64_t after) {
+    multiply_item(run, index, after < plan.n_items ? after : -1, nullptr);
+    const Item item = item_at(run, index);
+    for_slots(run, item.list, item.first_slot, item.end_slot,
+              [&](const RowSlot& slot) { next.fill_part(next_run, slot.to, item.first_column, item.end_column); });
   });
 }
 

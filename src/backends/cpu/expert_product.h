@@ -39,6 +39,8 @@ class ExpertProduct {
   void plan(const CpuRun& run) const;
   void pack(const CpuRun& run) const;
   void multiply(const CpuRun& run, const float* factor = nullptr) const;
+  // multiply() of packed lists whose output is the x of `next`, row for row: fills them, while they are near.
+  void multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const;
   TileRows rows(const CpuRun& run) const;
 
  private:
@@ -66,6 +68,8 @@ class ExpertProduct {
   // Where the pack is that starts with this slot of a list; null where there is none.
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
+  // Fills these columns of a row of x, whole chunks but at its end.
+  void fill_part(const CpuRun& run, std::int64_t row, std::int64_t first, std::int64_t end) const;
   // The columns that these rows take at a time.
   std::int64_t columns_at_once(const TileRows& rows) const;
   // `count` results of a tile, from column `first` on, to the row of `out` that starts at `row`.

@@ -3,8 +3,7 @@
 //   route each token and quantise its x          | per token
 //   group the pairs, cut the work                | one thread
 //   pack the rows of an expert together          | per 16 rows, where the kernels want that
-//   gate, up and the activation                  | (expert, rows, columns)
-//   quantise hidden                              | per packed row
+//   gate, up, the activation; quantise hidden    | (expert, rows, columns)
 //   down, combine and the residual               | a few pairs: per block of columns, all experts in it, so that each
 //                                                | expert's weights are read once and no expert output is stored
 //                                                | many: down per (expert, rows, columns), then combine per token
@@ -80,11 +79,10 @@ class Ffn final : public CpuOp {
     }
     region.barrier();
     gate_up_.pack(gate_up);
-    gate_up_.multiply(gate_up);
+    gate_up_.multiply_and_fill(gate_up, down_, down);
     if (shared_expert_) {
       shared_expert_->run({run.region, run.shared + shared_expert_at_, run.local + shared_expert_local_at_});
     }
-    region.for_each(load_i32(op_.groups.offsets, {n_experts()}), [&](std::int64_t r) { down_.fill(down, r); });
     if (few_pairs()) {
       const std::int64_t columns = columns_per_item(region.size());
       const std::int64_t n_items = (d_model() + columns - 1) / columns;

@@ -1,19 +1,20 @@
 #include "backends/cpu/row_bank.h"
 
+#include <algorithm>
+
 #include "ops/rows.h"
 
 namespace conclave {
 
 RowBank::RowBank(const Tensor& x, std::span<const DType> weights) : x_rows_(x), n_rows_(row_count(x)), k_(x.inner()) {
   for (const DType type : weights) (is_block(type) ? integers_ : floats_) = true;
-  const std::int64_t chunks = k_ / kChunk + (k_ % kChunk > 0 ? 1 : 0);
   ScratchLayout row;
   if (integers_) {
-    q_ = row.add<std::int8_t>(chunks * kChunk);
-    scale_ = row.add<float>(chunks);
-    sum16_ = row.add<std::int16_t>(chunks * 16);
-    sum32_ = row.add<std::int16_t>(chunks * 8);
-    plain_ = row.add<std::int32_t>(1);
+    q_ = row.add<std::int8_t>(chunks() * kChunk);
+    scale_ = row.add<float>(chunks());
+    sum16_ = row.add<std::int16_t>(chunks() * 16);
+    sum32_ = row.add<std::int16_t>(chunks() * 8);
+    plain_ = row.add<std::int8_t>(chunks());
   }
   if (floats_) x_ = row.add<float>(k_);
   stride_ = row.bytes();
@@ -25,20 +26,24 @@ std::int64_t RowBank::bytes() const {
   return n_rows_ * stride_;
 }
 
-void RowBank::load(std::int64_t r, const CpuKernels& kernels, float* to) const {
+void RowBank::load_part(std::int64_t r, std::int64_t first, std::int64_t end, const CpuKernels& kernels,
+                        float* to) const {
   const Tensor row = flat_row(x_rows_, r);
-  kernels.row.load(row.dtype, row.buffer->host() + row.byte_offset, to, k_);
+  kernels.row.load(row.dtype, row.buffer->host() + row.byte_offset + first * row.stride(row.rank - 1), to, end - first);
 }
 
-void RowBank::fill(std::byte* bank, std::int64_t r, const CpuKernels& kernels, float* scratch) const {
+void RowBank::fill_part(std::byte* bank, std::int64_t r, std::int64_t first, std::int64_t end,
+                        const CpuKernels& kernels, float* scratch) const {
   std::byte* row = bank + r * stride_;
-  float* x = floats_ ? scratch_at<float>(row, x_) : scratch;
-  load(r, kernels, x);
+  float* x = (floats_ ? scratch_at<float>(row, x_) : scratch) + first;
+  load_part(r, first, end, kernels, x);
   if (!integers_) return;
-  const bool usable =
-      kernels.product.quantize(x, k_, scratch_at<std::int8_t>(row, q_), scratch_at<float>(row, scale_),
-                               scratch_at<std::int16_t>(row, sum16_), scratch_at<std::int16_t>(row, sum32_));
-  *scratch_at<std::int32_t>(row, plain_) = usable ? 0 : 1;
+  const std::int64_t chunk = first / kChunk;
+  const bool usable = kernels.product.quantize(
+      x, end - first, scratch_at<std::int8_t>(row, q_) + first, scratch_at<float>(row, scale_) + chunk,
+      scratch_at<std::int16_t>(row, sum16_) + chunk * 16, scratch_at<std::int16_t>(row, sum32_) + chunk * 8);
+  std::fill_n(scratch_at<std::int8_t>(row, plain_) + chunk, (end - first + kChunk - 1) / kChunk,
+              static_cast<std::int8_t>(usable ? 0 : 1));
 }
 
 ProductRow RowBank::row(const std::byte* bank, std::int64_t r) const {
@@ -51,7 +56,9 @@ ProductRow RowBank::row(const std::byte* bank, std::int64_t r) const {
 }
 
 bool RowBank::is_plain(const std::byte* bank, std::int64_t r) const {
-  return integers_ && *reinterpret_cast<const std::int32_t*>(bank + r * stride_ + plain_) != 0;
+  if (!integers_) return false;
+  const auto* plain = reinterpret_cast<const std::int8_t*>(bank + r * stride_ + plain_);
+  return std::any_of(plain, plain + chunks(), [](std::int8_t chunk) { return chunk != 0; });
 }
 
 }  // namespace conclave

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "backends/ref/ref_device.h"
 #include "base/error.h"
@@ -153,10 +154,14 @@ TEST(CpuDevice, EveryFormatIsTheSameInAnyBatch) {
   }
 }
 
+// One thread takes so much of a layer this wide at a time that it also makes hidden's rows ready for down.
+constexpr Layer kWide{.d_model = 256, .d_ff = 640, .down = DType::q8_0};
+
 TEST_P(CpuRowTest, TheFusedUnitHasTheBitsOfTheSequence) {
-  CpuDevice device({.threads = 3, .kernels = GetParam()});
-  for (const std::int64_t n_tokens : {1, 5, 42, 43, 200}) {
-    const Layer layer{.expert_out = n_tokens % 2 ? DType::f32 : DType::bf16};
+  for (const auto& [n_tokens, wide] :
+       {std::pair{1, false}, {5, false}, {42, false}, {43, false}, {200, false}, {43, true}, {200, true}}) {
+    CpuDevice device({.threads = wide ? 1 : 3, .kernels = GetParam()});
+    const Layer layer = wide ? kWide : Layer{.expert_out = n_tokens % 2 ? DType::f32 : DType::bf16};
     const Case fused = clone(layer.make(n_tokens));
     const Case apart = clone(layer.make(n_tokens));
     device.run(fused.op);
@@ -168,17 +173,18 @@ TEST_P(CpuRowTest, TheFusedUnitHasTheBitsOfTheSequence) {
     program.record(ops.down);
     std::visit([&](const auto& combine) { program.record(combine); }, ops.combine);
     device.compile(program)->run();
-    EXPECT_EQ(results_of(std::get<MoeFfn>(fused.op)), results_of(std::get<MoeFfn>(apart.op))) << n_tokens;
+    EXPECT_EQ(results_of(std::get<MoeFfn>(fused.op)), results_of(std::get<MoeFfn>(apart.op))) << n_tokens << wide;
   }
 }
 
 TEST_P(CpuRowTest, NanAndInfinityStayInTheirToken) {
-  CpuDevice device({.threads = 2, .kernels = GetParam()});
-  for (const std::int64_t n_tokens : {2, 20, 90}) {
-    const Case plain = clone(Layer().make(n_tokens));
+  for (const auto& [n_tokens, wide] : {std::pair{2, false}, {20, false}, {90, false}, {90, true}}) {
+    CpuDevice device({.threads = wide ? 1 : 2, .kernels = GetParam()});
+    const Layer layer = wide ? kWide : Layer();
+    const Case plain = clone(layer.make(n_tokens));
     device.run(plain.op);
     for (const float value : {NAN, INFINITY, -INFINITY, 1e30F}) {
-      const Case hurt = clone(Layer().make(n_tokens));
+      const Case hurt = clone(layer.make(n_tokens));
       const auto& op = std::get<MoeFfn>(hurt.op);
       store(op.x, {1, 17}, static_cast<double>(value));
       device.run(hurt.op);

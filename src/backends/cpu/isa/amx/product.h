@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/isa/amx/weights.h"
 #include "backends/cpu/isa/avx512/few_rows.h"
@@ -27,40 +28,45 @@ struct AmxProduct {
   using Factors = AmxFactors;
   static constexpr std::int64_t kMinRows = 8;  // fewer rows: the vectors of avx512 are as fast
   static constexpr int kRows = 16;
+  using Columns = const std::byte* const*;
 
-  // A chunk of a strip's rows is a record for each row, then their scales; rows up to a multiple of 16.
-  struct alignas(64) Record {
-    std::int8_t q[kChunk];
-    std::uint16_t fold[32];  // bf16: what meets AmxWeights::fold, then zeros
-  };
-  static constexpr std::int64_t kPackedBytes = kRows * (sizeof(Record) + sizeof(float));
+  // A chunk of a strip's rows: their values, what meets AmxWeights::fold, their scales; rows up to a multiple of 16.
   struct Chunk {
-    Record* rows;
+    std::int8_t (*q)[kChunk];
+    std::uint16_t (*fold)[32];  // bf16, the rest zeros
     float* scale;
   };
+  static constexpr std::int64_t kPackedBytes = kRows * (kChunk + 64 + sizeof(float));
   static Chunk chunk_at(std::byte* packed, std::int64_t chunk, std::int64_t strip_rows) {
-    const std::int64_t blocks = blocks_of(strip_rows);
-    std::byte* at = packed + chunk * blocks * kPackedBytes;
-    return {reinterpret_cast<Record*>(at), reinterpret_cast<float*>(at + blocks * kRows * sizeof(Record))};
+    const std::int64_t rows = blocks_of(strip_rows) * kRows;
+    std::byte* q = packed + chunk * blocks_of(strip_rows) * kPackedBytes;
+    std::byte* fold = q + rows * kChunk;
+    return {reinterpret_cast<std::int8_t(*)[kChunk]>(q), reinterpret_cast<std::uint16_t(*)[32]>(fold),
+            reinterpret_cast<float*>(fold + rows * 64)};
   }
   static std::int64_t blocks_of(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
 
   static void pack(const PackedRows& p) {
+    const std::int64_t chunks = p.k / kChunk;
     const std::int64_t end = p.first + p.n_rows;
-    for (std::int64_t c = 0; c < p.k / kChunk; ++c) {
-      const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
-      for (std::int64_t r = p.first; r < end; ++r) {
-        const ProductRow& row = p.rows[r - p.first];
-        std::memcpy(chunk.rows[r].q, row.q + c * kChunk, kChunk);
-        pack_sums(row.sum32 + c * 8, chunk.rows[r].fold);
+    for (std::int64_t r = p.first; r < end; ++r) {
+      const ProductRow& row = p.rows[r - p.first];
+      for (std::int64_t c = 0; c < chunks; ++c) {
+        const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
+        std::memcpy(chunk.q[r], row.q + c * kChunk, kChunk);
+        pack_sums(row.sum32 + c * 8, chunk.fold[r]);
         chunk.scale[r] = row.scale[c];
       }
-      for (std::int64_t r = end; r < blocks_of(end) * kRows; ++r) {
-        chunk.rows[r] = {};
-        chunk.scale[r] = 0.0F;
-      }
+    }
+    for (std::int64_t c = 0; c < chunks && end < blocks_of(end) * kRows; ++c) {
+      const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
+      const auto missing = static_cast<std::size_t>(blocks_of(end) * kRows - end);
+      std::memset(chunk.q[end], 0, missing * sizeof(chunk.q[end]));
+      std::memset(chunk.fold[end], 0, missing * sizeof(chunk.fold[end]));
+      std::fill_n(chunk.scale + end, missing, 0.0F);
     }
   }
+
   // Eight sums of 32 values, each as two bf16. Weights have 128 + minimum: the ninth pair takes the 128 off again.
   static void pack_sums(const std::int16_t* sum32, std::uint16_t* fold) {
     const __m256i sums = _mm256_cvtepi16_epi32(FewRows::load128(sum32));
@@ -97,64 +103,122 @@ struct AmxProduct {
     std::int32_t high[kRows][16];
     float fold[kRows][16];
   };
+  // A block of rows whose tile products are done.
+  struct Done {
+    const Factors* factors;
+    const Sums* sums;
+    const float* scale;
+    float (*y)[kTileColumns];
+  };
+  // What a block of rows is multiplied by, and what the vector units do meanwhile.
+  struct Block {
+    Weights* weights;
+    Columns columns;       // of the present tile, whose second half is unpacked while its first block meets the first
+    Columns next_columns;  // of the next
+    Factors* next_factors;
+    const std::int8_t (*x)[kChunk];
+    const std::uint16_t (*fold)[32];
+    Sums* to;
+    Done last;
+    int height;
+    const std::byte* ahead;  // what will be wanted, asked for every `stride` bytes
+    std::int64_t stride;
+  };
 
   // A tile load does not tell the compiler that it reads memory: what is stored before it, or after it, has to stay so.
   [[gnu::always_inline]] static inline void keep_order() { asm volatile("" ::: "memory"); }
 
-  [[gnu::always_inline]] static inline void multiply_fold(const Weights& w, const Record* x, Sums& to) {
+  // The tile products of a block. Between two tile instructions stands a piece of the vector units' work: only a few tile
+  // instructions can be under way at a time, and the next one holds up whatever comes after it. Returns what to ask for next.
+  template <class Format, bool kFirst, bool kLast>
+  static const std::byte* multiply(const Block& block) {
+    Work<Format, kFirst, kLast> work{block, {}, V::load(block.last.factors->d), V::load(block.last.factors->m)};
     keep_order();
+    if constexpr (Format::kHasMinimum) {
+      _tile_zero(0);
+      _tile_loadd(5, work.block.fold, 64);
+    }
+    work.template piece<0>();
+    if constexpr (Format::kHasMinimum) _tile_loadd(4, work.block.weights->fold, 64);
+    work.template piece<1>();
+    if constexpr (Format::kHasMinimum) _tile_dpbf16ps(0, 5, 4);
+    work.template piece<2>();
+    if constexpr (Format::kHasMinimum) _tile_stored(0, work.block.to->fold, 64);
+    work.template piece<3>();
     _tile_zero(0);
-    _tile_loadd(5, x->fold, sizeof(Record));
-    _tile_loadd(4, w.fold, 64);
-    _tile_dpbf16ps(0, 5, 4);
-    _tile_stored(0, to.fold, 64);
-  }
-  // One step of a block's product: 64 of the chunk's weights.
-  template <class Format>
-  [[gnu::always_inline]] static inline void multiply(const Weights& w, const Record* x, int step) {
+    _tile_zero(1);
+    step<Format, 0>(work);
+    step<Format, 1>(work);
+    step<Format, 2>(work);
+    step<Format, 3>(work);
+    _tile_stored(0, work.block.to->low, 64);
+    _tile_stored(1, work.block.to->high, 64);
     keep_order();
-    _tile_loadd(5, x->q + 64 * step, sizeof(Record));
-    _tile_loadd(4, w.digit[step][0], 64);
+    return work.block.ahead;
+  }
+  // 64 of the chunk's weights.
+  template <class Format, int s, class Work>
+  [[gnu::always_inline]] static inline void step(Work& work) {
+    _tile_loadd(5, work.block.x[0] + 64 * s, kChunk);
+    work.template piece<5 * s + 4>();
+    _tile_loadd(4, work.block.weights->digit[s][0], 64);
+    work.template piece<5 * s + 5>();
     _tile_dpbsud(0, 5, 4);
-    _tile_loadd(4, w.digit[step][1], 64);
+    work.template piece<5 * s + 6>();
+    _tile_loadd(4, work.block.weights->digit[s][1], 64);
+    work.template piece<5 * s + 7>();
     if constexpr (Format::kHighIsSigned) {
       _tile_dpbssd(1, 5, 4);
     } else {
       _tile_dpbsud(1, 5, 4);
     }
-    keep_order();
+    work.template piece<5 * s + 8>();
   }
+  static constexpr int kPieces = 24;
 
-  // A block of rows whose tile products are done.
-  struct Done {
-    const Factors* factors = nullptr;
-    const Sums* sums = nullptr;
-    const float* scale = nullptr;
-    float (*y)[kTileColumns] = nullptr;
-  };
-  // y[row][column] += what a chunk adds, for a quarter of the block: product_kernels.h.
-  template <class Format>
-  [[gnu::always_inline]] static inline void add_quarter(const Done& done, int rows, int quarter) {
-    if (done.y == nullptr) return;
-    const __m512 d = V::load(done.factors->d);
-    const __m512 m = V::load(done.factors->m);
-    const int end = rows * (quarter + 1) / 4;
-#pragma GCC unroll 2
-    for (int r = rows * quarter / 4; r < end; ++r) {
-      const __m512 scale = V::set1(done.scale[r]);
-      const __m512i total = V::iadd(V::iload(done.sums->low[r]), V::shl<Format::kShift>(V::iload(done.sums->high[r])));
-      __m512 sum = V::add(V::load(done.y[r]), V::mul(V::mul(scale, d), V::to_f(total)));
-      if constexpr (Format::kHasMinimum) sum = V::sub(sum, V::mul(V::mul(scale, m), V::load(done.sums->fold[r])));
-      V::store(done.y[r], sum);
+  // What the vector units do while a block is multiplied, in pieces.
+  template <class Format, bool kFirst, bool kLast>
+  struct Work {
+    // Lines to ask for a piece, so that a block or two ask for a chunk of sixteen columns.
+    static constexpr int kLines = (Format::kBytes * kTileColumns / 64 / (kFirst && kLast ? 1 : 2) + kPieces) / kPieces;
+    Block block;
+    AmxPart part;
+    __m512 d;
+    __m512 m;
+
+    template <int i>
+    [[gnu::always_inline]] void piece() {
+      keep_order();
+      for (int line = 0; line < kLines; ++line, block.ahead += block.stride) V::prefetch(block.ahead);
+      if constexpr (kFirst && i < 10) {
+        Format::template unpack<2 + i / 5, i % 5>(block.columns, *block.weights, part);
+      }
+      if constexpr (kLast && i == 13) Format::header(block.next_columns, *block.weights, *block.next_factors);
+      if constexpr (kLast && i >= 14) {
+        Format::template unpack<(i - 14) / 5, (i - 14) % 5>(block.next_columns, *block.weights, part);
+      }
+      if constexpr (i >= 6 && i - 6 < kRows) {  // the sums of the block before are on their way to memory at first
+        if (i - 6 < block.height) add_row<Format>(block.last, d, m, i - 6);
+      }
+      keep_order();
     }
+  };
+  // y[row][column] += what a chunk adds: product_kernels.h.
+  template <class Format>
+  [[gnu::always_inline]] static inline void add_row(const Done& done, __m512 d, __m512 m, int r) {
+    const __m512 scale = V::set1(done.scale[r]);
+    const __m512i total = V::iadd(V::iload(done.sums->low[r]), V::shl<Format::kShift>(V::iload(done.sums->high[r])));
+    __m512 y = V::add(V::load(done.y[r]), V::mul(V::mul(scale, d), V::to_f(total)));
+    if constexpr (Format::kHasMinimum) y = V::sub(y, V::mul(V::mul(scale, m), V::load(done.sums->fold[r])));
+    V::store(done.y[r], y);
   }
 
   // Chunk by chunk, so that the rows of a chunk stay in the L1 while tile after tile of weights meets them; the sums so
   // far, a quarter of the rows' bytes, come from the L2.
   //
-  // While the tile unit multiplies a block of rows, the vector units finish the block before it, a quarter per step;
-  // while it multiplies the last block, they also unpack the next tile over the steps that it is done with. So the L1
-  // has one tile of weights to keep: with two it is too small for the two threads of a core.
+  // While the tile unit multiplies a block of rows, the vector units finish the block before it; while it multiplies the
+  // last block, they also unpack the first half of the next tile, and the second half while that tile meets its first
+  // block. So the L1 has one tile of weights to keep: with two it is too small for the two threads of a core.
   template <class Format>
   static void strip(const StripProduct& p) {
     const std::int64_t chunks = p.k / kChunk;
@@ -172,38 +236,65 @@ struct AmxProduct {
     weights.complete_fold();
     Factors factors[3];  // of the turn before, whose sums may still be added, of the present one, and of the next
     Sums sums[2];
-    Done last;
-    const std::byte* columns[kTileColumns];
+    const std::byte* columns[2][kTileColumns];
+    // Before the first block there is none to finish: this one adds nothing to nowhere.
+    factors[2] = {};
+    sums[1] = {};
+    alignas(64) float nowhere[kRows][kTileColumns] = {};
+    const float no_scale[kRows] = {};
+    Done last{&factors[2], &sums[1], no_scale, nowhere};
+
     Turn turn;
-    find_columns<Format>(p, turn, columns);
-    for (int step = 0; step < 4; ++step) Format::unpack(columns, step, weights, factors[0]);
+    find_columns<Format>(p, turn, columns[0]);
+    AmxPart part;
+    Format::header(columns[0], weights, factors[0]);
+    unpack_part<Format, 0>(columns[0], weights, part);
+    unpack_part<Format, 1>(columns[0], weights, part);
+    const auto multiply_block = blocks == 1 ? multiply<Format, true, true> : multiply<Format, false, false>;
+    const std::byte* ahead = p.next_bytes > 0 ? p.next : p.weights;
+    const int lines = blocks == 1 ? Work<Format, true, true>::kLines : Work<Format, false, false>::kLines;
+    const std::int64_t stride = p.next_bytes / (n_turns * blocks * kPieces * lines);
     std::int64_t n_done = 0;
     for (std::int64_t i = 0; i < n_turns; ++i) {
-      ask_ahead(p, i, n_turns);
       const Turn now = turn;
-      if (++turn.tile == tiles) turn = {.chunk = turn.chunk + 1};
-      const bool has_next = i + 1 < n_turns;
-      if (has_next) find_columns<Format>(p, turn, columns);
+      if (i + 1 < n_turns && ++turn.tile == tiles) turn = {.chunk = turn.chunk + 1};
+      find_columns<Format>(p, turn, columns[(i + 1) % 2]);
       const Chunk x = chunk_at(const_cast<std::byte*>(p.packed), now.chunk, p.n_rows);
       for (std::int64_t b = 0; b < blocks; ++b) {
-        const Record* rows = x.rows + b * height;
         Sums& to = sums[n_done++ % 2];
-        if constexpr (Format::kHasMinimum) multiply_fold(weights, rows, to);
-        _tile_zero(0);
-        _tile_zero(1);
-        for (int step = 0; step < 4; ++step) {
-          multiply<Format>(weights, rows, step);
-          if (has_next && b + 1 == blocks) Format::unpack(columns, step, weights, factors[(i + 1) % 3]);
-          add_quarter<Format>(last, static_cast<int>(height), step);
+        const Block block{.weights = &weights,
+                          .columns = columns[i % 2],
+                          .next_columns = columns[(i + 1) % 2],
+                          .next_factors = &factors[(i + 1) % 3],
+                          .x = x.q + b * height,
+                          .fold = x.fold + b * height,
+                          .to = &to,
+                          .last = last,
+                          .height = static_cast<int>(height),
+                          .ahead = ahead,
+                          .stride = stride};
+        if (blocks > 1 && b == 0) {
+          ahead = multiply<Format, true, false>(block);
+        } else if (blocks > 1 && b + 1 == blocks) {
+          ahead = multiply<Format, false, true>(block);
+        } else {
+          ahead = multiply_block(block);
         }
-        _tile_stored(0, to.low, 64);
-        _tile_stored(1, to.high, 64);
         last = {&factors[i % 3], &to, x.scale + b * height,
                 reinterpret_cast<float(*)[kTileColumns]>(y[now.tile * blocks]) + b * height};
       }
     }
     _tile_release();
-    for (int quarter = 0; quarter < 4; ++quarter) add_quarter<Format>(last, static_cast<int>(height), quarter);
+    const __m512 d = V::load(last.factors->d);
+    const __m512 m = V::load(last.factors->m);
+    for (int r = 0; r < height; ++r) add_row<Format>(last, d, m, r);
+  }
+  template <class Format, int part>
+  [[gnu::always_inline]] static inline void unpack_part(Columns columns, Weights& weights, AmxPart& state) {
+    [&]<int... piece>(std::integer_sequence<int, piece...>) __attribute__((always_inline)) {
+      (Format::template unpack<part, piece>(columns, weights, state), ...);
+    }
+    (std::make_integer_sequence<int, kAmxPieces>());
   }
 
   // Which chunk of which tile of columns.
@@ -217,11 +308,6 @@ struct AmxProduct {
     const std::int64_t last = p.n_columns - 1 - first;
     const std::byte* tile = p.weights + first * p.column_stride + turn.chunk * Format::kBytes;
     for (int n = 0; n < kTileColumns; ++n) columns[n] = tile + std::min<std::int64_t>(n, last) * p.column_stride;
-  }
-
-  [[gnu::always_inline]] static inline void ask_ahead(const StripProduct& p, std::int64_t step, std::int64_t steps) {
-    const std::int64_t end = p.next_bytes * (step + 1) / steps;
-    for (std::int64_t at = p.next_bytes * step / steps / 64 * 64; at < end; at += 64) V::prefetch(p.next + at);
   }
 
   // avx512's, and strips of superblocks.

@@ -1,5 +1,12 @@
 // Sixteen columns of q4_k, q5_k or q6_k, one chunk of 256 weights each, unpacked for tile products: levels times their
 // scales, in two digits, with four of k and then the column innermost.
+//
+// Unpacking goes in small pieces, to be done between tile instructions. A format has
+//
+//   header(columns, weights, factors)               once a chunk, first
+//   unpack<part, piece>(columns, weights, part's)   parts 0 to 3, each in kAmxPieces pieces that share an AmxPart
+//
+// Parts 0 and 1 write the first half of the chunk, digit[0] and digit[1]; parts 2 and 3 the second.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +16,24 @@
 
 namespace conclave {
 
+inline constexpr int kAmxPieces = 5;
+
 struct alignas(64) AmxWeights {
   std::uint8_t digit[4][2][16][64];  // [64 of k][digit][k / 4][column * 4 + k % 4]
   // bf16, [group][column][2]: 128 + minimum, for both digits of a row's sum; then ones, for what the 128 is too much.
   std::uint16_t fold[16][32];
   __m512i scale[4];  // [groups 4 i ..]: a lane has a column's four scales
-  __m512i high[8];   // q5_k: the fifth bits, [k / 4]
+  __m512i high[8];   // levels' upper bits: of q5_k the whole chunk's, of q6_k half of it
 
   void complete_fold() {
     for (int g = 8; g < 16; ++g) Avx512::istore(fold[g], _mm512_set1_epi16(g == 8 ? 0x3F80 : 0));
   }
+};
+
+// What the pieces of a part hand on, in registers.
+struct AmxPart {
+  __m512i word[8];
+  __m512i scale[4];  // 16 bits, as the format wants them
 };
 
 // What multiplies the sums of a chunk.
@@ -46,47 +61,45 @@ struct AmxUnpack {
     };
     return _mm512_broadcast_i32x4(_mm_setr_epi32(lane(0), lane(1), lane(2), lane(3)));
   }
-  // 32 bytes of each column as eight vectors of one word from each.
+  // 32 bytes of each column, in such an order that each half, transposed, is four vectors of one word from each column.
   CONCLAVE_INLINE void load_words8(Columns columns, std::int64_t at, I* out) {
-    I first[4];
-    I second[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const auto load = [&](int n) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(columns[n] + at)); };
-      const I a = _mm512_inserti64x4(_mm512_castsi256_si512(load(i)), load(4 + i), 1);
-      const I b = _mm512_inserti64x4(_mm512_castsi256_si512(load(8 + i)), load(12 + i), 1);
-      first[i] = _mm512_shuffle_i32x4(a, b, 0x88);
-      second[i] = _mm512_shuffle_i32x4(a, b, 0xDD);
-    }
-    transpose4(first, out);
-    transpose4(second, out + 4);
+    load_four<0>(columns, at, out);
+    load_four<1>(columns, at, out);
+    load_four<2>(columns, at, out);
+    load_four<3>(columns, at, out);
+  }
+  template <int i>
+  CONCLAVE_INLINE void load_four(Columns columns, std::int64_t at, I* out) {
+    const auto load = [&](int n) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(columns[n] + at)); };
+    const I a = _mm512_inserti64x4(_mm512_castsi256_si512(load(i)), load(4 + i), 1);
+    const I b = _mm512_inserti64x4(_mm512_castsi256_si512(load(8 + i)), load(12 + i), 1);
+    out[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+    out[4 + i] = _mm512_shuffle_i32x4(a, b, 0xDD);
   }
   // Four by four words in each lane of 128 bits.
-  CONCLAVE_INLINE void transpose4(const I* r, I* out) {
+  CONCLAVE_INLINE void transpose4(I* r) {
     const I a = _mm512_unpacklo_epi32(r[0], r[1]);
     const I b = _mm512_unpacklo_epi32(r[2], r[3]);
     const I c = _mm512_unpackhi_epi32(r[0], r[1]);
     const I d = _mm512_unpackhi_epi32(r[2], r[3]);
-    out[0] = _mm512_unpacklo_epi64(a, b);
-    out[1] = _mm512_unpackhi_epi64(a, b);
-    out[2] = _mm512_unpacklo_epi64(c, d);
-    out[3] = _mm512_unpackhi_epi64(c, d);
+    r[0] = _mm512_unpacklo_epi64(a, b);
+    r[1] = _mm512_unpackhi_epi64(a, b);
+    r[2] = _mm512_unpacklo_epi64(c, d);
+    r[3] = _mm512_unpackhi_epi64(c, d);
   }
-
-  // Two groups of a format, which has them as pair<p>.
-  template <class Format>
-  CONCLAVE_INLINE void pair_at(Columns columns, int step, AmxWeights& w) {
-    switch (step) {
-      case 0:
-        return Format::template pair<0>(columns, w);
-      case 1:
-        return Format::template pair<1>(columns, w);
-      case 2:
-        return Format::template pair<2>(columns, w);
-      default:
-        return Format::template pair<3>(columns, w);
+  // A part that is 32 bytes of each column, for formats that have scales<part>() and put<part>() of a word.
+  template <class Format, int part, int piece>
+  CONCLAVE_INLINE void unpack_words(Columns columns, std::int64_t at, AmxWeights& w, AmxPart& p) {
+    if constexpr (piece == 0) {
+      load_words8(columns, at, p.word);
+      Format::template scales<part>(w, p.scale);
+    } else {
+      if constexpr (piece % 2 == 1) transpose4(p.word + 2 * (piece - 1));
+      Format::template put<part>(2 * piece - 2, p, w);
+      Format::template put<part>(2 * piece - 1, p, w);
     }
   }
+
   // q4_k and q5_k: d, dmin and the 12 bytes of k_scales.h.
   CONCLAVE_INLINE void k_header(Columns columns, AmxWeights& w, AmxFactors& f) {
     I head[4];
@@ -118,31 +131,31 @@ struct AmxQ4K : AmxUnpack {
   static constexpr bool kHighIsSigned = false;
   static constexpr int kShift = 3;
 
-  // Groups 2p and 2p + 1: the low and high nibbles of 32 bytes. High ones are not shifted down: their scales are 12
-  // bits up, and the upper half of the 16-bit product is taken.
-  template <int p>
-  CONCLAVE_INLINE void pair(Columns columns, AmxWeights& w) {
-    const I even = k_scale(w, 2 * p);
-    const I odd = k_scale(w, 2 * p + 1);
-    const I even_low = _mm512_and_si512(even, _mm512_set1_epi16(7));
-    const I even_high = _mm512_srli_epi16(even, 3);
-    const I odd_low = _mm512_and_si512(_mm512_slli_epi16(odd, 12), _mm512_set1_epi16(0x7000));
-    const I odd_high = _mm512_and_si512(_mm512_slli_epi16(odd, 9), _mm512_set1_epi16(0x7000));
-    I packed[8];
-    load_words8(columns, 16 + 32 * p, packed);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const I low = mask(packed[j], 0x0F0F0F0F);
-      const I high = mask(packed[j], static_cast<int>(0xF0F0F0F0U));
-      V::istore(w.digit[p][0][j], _mm512_mullo_epi16(low, even_low));
-      V::istore(w.digit[p][1][j], _mm512_mullo_epi16(low, even_high));
-      V::istore(w.digit[p][0][8 + j], _mm512_mulhi_epu16(high, odd_low));
-      V::istore(w.digit[p][1][8 + j], _mm512_mulhi_epu16(high, odd_high));
-    }
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) { k_header(columns, w, f); }
+  template <int part, int piece>
+  CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
+    unpack_words<AmxQ4K, part, piece>(columns, 16 + 32 * part, w, p);
   }
-  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
-    if (step == 0) k_header(columns, w, f);
-    pair_at<AmxQ4K>(columns, step, w);
+  // Groups 2 * part and 2 * part + 1: the low and high nibbles of 32 bytes. High ones are not shifted down: their scales
+  // are 12 bits up, and the upper half of the 16-bit product is taken.
+  template <int part>
+  CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
+    const I even = k_scale(w, 2 * part);
+    const I odd = k_scale(w, 2 * part + 1);
+    const I top = _mm512_set1_epi16(0x7000);
+    scale[0] = _mm512_and_si512(even, _mm512_set1_epi16(7));
+    scale[1] = _mm512_srli_epi16(even, 3);
+    scale[2] = _mm512_and_si512(_mm512_slli_epi16(odd, 12), top);
+    scale[3] = _mm512_and_si512(_mm512_slli_epi16(odd, 9), top);
+  }
+  template <int part>
+  CONCLAVE_INLINE void put(int j, const AmxPart& p, AmxWeights& w) {
+    const I low = mask(p.word[j], 0x0F0F0F0F);
+    const I high = mask(p.word[j], static_cast<int>(0xF0F0F0F0U));
+    V::istore(w.digit[part][0][j], _mm512_mullo_epi16(low, p.scale[0]));
+    V::istore(w.digit[part][1][j], _mm512_mullo_epi16(low, p.scale[1]));
+    V::istore(w.digit[part][0][8 + j], _mm512_mulhi_epu16(high, p.scale[2]));
+    V::istore(w.digit[part][1][8 + j], _mm512_mulhi_epu16(high, p.scale[3]));
   }
 };
 
@@ -152,30 +165,35 @@ struct AmxQ5K : AmxUnpack {
   static constexpr bool kHighIsSigned = false;
   static constexpr int kShift = 3;
 
-  CONCLAVE_INLINE void put(AmxWeights& w, int step, int at, I level, I scale) {
-    V::istore(w.digit[step][0][at], _mm512_mullo_epi16(level, _mm512_and_si512(scale, _mm512_set1_epi16(7))));
-    V::istore(w.digit[step][1][at], _mm512_mullo_epi16(level, _mm512_srli_epi16(scale, 3)));
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) {
+    k_header(columns, w, f);
+    load_words8(columns, 16, w.high);
+    transpose4(w.high);
+    transpose4(w.high + 4);
   }
-  template <int p>
-  CONCLAVE_INLINE void pair(Columns columns, AmxWeights& w) {
-    const I even = k_scale(w, 2 * p);
-    const I odd = k_scale(w, 2 * p + 1);
-    I packed[8];
-    load_words8(columns, 48 + 32 * p, packed);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const I low = V::shl<4>(mask(V::shr<2 * p>(w.high[j]), 0x01010101));
-      const I high = V::shl<4>(mask(V::shr<2 * p + 1>(w.high[j]), 0x01010101));
-      put(w, p, j, V::ior(mask(packed[j], 0x0F0F0F0F), low), even);
-      put(w, p, 8 + j, V::ior(mask(V::shr<4>(packed[j]), 0x0F0F0F0F), high), odd);
-    }
+  template <int part, int piece>
+  CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
+    unpack_words<AmxQ5K, part, piece>(columns, 48 + 32 * part, w, p);
   }
-  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
-    if (step == 0) {
-      k_header(columns, w, f);
-      load_words8(columns, 16, w.high);
-    }
-    pair_at<AmxQ5K>(columns, step, w);
+  template <int part>
+  CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
+    const I even = k_scale(w, 2 * part);
+    const I odd = k_scale(w, 2 * part + 1);
+    scale[0] = _mm512_and_si512(even, _mm512_set1_epi16(7));
+    scale[1] = _mm512_srli_epi16(even, 3);
+    scale[2] = _mm512_and_si512(odd, _mm512_set1_epi16(7));
+    scale[3] = _mm512_srli_epi16(odd, 3);
+  }
+  template <int part>
+  CONCLAVE_INLINE void put(int j, const AmxPart& p, AmxWeights& w) {
+    const I fifth[2] = {mask(V::shr<2 * part>(w.high[j]), 0x01010101),
+                        mask(V::shr<2 * part + 1>(w.high[j]), 0x01010101)};
+    const I low = V::ior(mask(p.word[j], 0x0F0F0F0F), V::shl<4>(fifth[0]));
+    const I high = V::ior(mask(V::shr<4>(p.word[j]), 0x0F0F0F0F), V::shl<4>(fifth[1]));
+    V::istore(w.digit[part][0][j], _mm512_mullo_epi16(low, p.scale[0]));
+    V::istore(w.digit[part][1][j], _mm512_mullo_epi16(low, p.scale[1]));
+    V::istore(w.digit[part][0][8 + j], _mm512_mullo_epi16(high, p.scale[2]));
+    V::istore(w.digit[part][1][8 + j], _mm512_mullo_epi16(high, p.scale[3]));
   }
 };
 
@@ -186,48 +204,45 @@ struct AmxQ6K : AmxUnpack {
   static constexpr bool kHighIsSigned = true;
   static constexpr int kShift = 8;
 
-  CONCLAVE_INLINE void put(AmxWeights& w, int step, int at, I level) {
-    const int g = 4 * step + at / 4;
-    const I scale = _mm512_srai_epi16(_mm512_shuffle_epi8(w.scale[g / 4], spread(g % 4, 1)), 8);
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) {
+    V::load_columns4(columns, 192, w.scale);
+    V::store(f.d, V::half_low(V::shr<16>(V::load_columns(columns, 206))));
+  }
+  // A part is 32 bytes of nibbles: the low ones belong to one step of 64, the high ones to the next. Two parts share 32
+  // bytes of upper bits.
+  template <int part, int piece>
+  CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
+    if constexpr (part % 2 == 0 && piece == 0) {
+      load_words8(columns, 128 + 16 * part, w.high);
+      transpose4(w.high);
+      transpose4(w.high + 4);
+    }
+    unpack_words<AmxQ6K, part, piece>(columns, 32 * part, w, p);
+  }
+  template <int part>
+  CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
+    constexpr int kStep = part / 2 * 2;
+    constexpr int kGroup = part % 2 * 2;
+    scale[0] = _mm512_srai_epi16(_mm512_shuffle_epi8(w.scale[kStep], spread(kGroup, 1)), 8);
+    scale[1] = _mm512_srai_epi16(_mm512_shuffle_epi8(w.scale[kStep], spread(kGroup + 1, 1)), 8);
+    scale[2] = _mm512_srai_epi16(_mm512_shuffle_epi8(w.scale[kStep + 1], spread(kGroup, 1)), 8);
+    scale[3] = _mm512_srai_epi16(_mm512_shuffle_epi8(w.scale[kStep + 1], spread(kGroup + 1, 1)), 8);
+  }
+  template <int part>
+  CONCLAVE_INLINE void put(int j, const AmxPart& p, AmxWeights& w) {
+    const I bits = V::shr<2 * (part % 2)>(w.high[j]);
+    const I low = V::ior(mask(p.word[j], 0x0F0F0F0F), V::shl<4>(mask(bits, 0x03030303)));
+    const I high = V::ior(mask(V::shr<4>(p.word[j]), 0x0F0F0F0F), mask(bits, 0x30303030));
+    const int at = part % 2 * 8 + j;
+    put_levels(w, part / 2 * 2, at, low, p.scale[j / 4]);
+    put_levels(w, part / 2 * 2 + 1, at, high, p.scale[2 + j / 4]);
+  }
+  CONCLAVE_INLINE void put_levels(AmxWeights& w, int step, int at, I level, I scale) {
     const I offset = _mm512_set1_epi16(32);
     const I even = _mm512_mullo_epi16(_mm512_sub_epi16(mask(level, 0x00FF00FF), offset), scale);
     const I odd = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_srli_epi16(level, 8), offset), scale);
     V::istore(w.digit[step][0][at], _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAULL, even, _mm512_slli_epi16(odd, 8)));
     V::istore(w.digit[step][1][at], _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAULL, _mm512_srli_epi16(even, 8), odd));
-  }
-  // Low nibbles are one step, high ones the next: both are made when the tile unit is done with both.
-  template <int half>
-  CONCLAVE_INLINE void two_steps(Columns columns, AmxWeights& w) {
-    I upper[8];
-    load_words8(columns, 128 + 32 * half, upper);
-    nibbles<half, 0>(columns, upper, w);
-    nibbles<half, 1>(columns, upper, w);
-  }
-  template <int half, int part>
-  CONCLAVE_INLINE void nibbles(Columns columns, const I* upper, AmxWeights& w) {
-    I packed[8];
-    load_words8(columns, 64 * half + 32 * part, packed);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const I bits = V::shr<2 * part>(upper[j]);
-      const int at = 8 * part + j;
-      put(w, 2 * half, at, V::ior(mask(packed[j], 0x0F0F0F0F), V::shl<4>(mask(bits, 0x03030303))));
-      put(w, 2 * half + 1, at, V::ior(mask(V::shr<4>(packed[j]), 0x0F0F0F0F), mask(bits, 0x30303030)));
-    }
-  }
-  static void unpack(Columns columns, int step, AmxWeights& w, AmxFactors& f) {
-    switch (step) {
-      case 0:
-        V::load_columns4(columns, 192, w.scale);
-        V::store(f.d, V::half_low(V::shr<16>(V::load_columns(columns, 206))));
-        return V::store(f.m, V::zero());
-      case 1:
-        return two_steps<0>(columns, w);
-      case 2:
-        return;
-      default:
-        return two_steps<1>(columns, w);
-    }
   }
 };
 
