@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/checked.h"
@@ -81,6 +82,13 @@ ByteRange byte_range(const Tensor& t) {
     if (i + 1 < t.rank) end += (t.dim(i) - 1) * t.stride(i);
   }
   return {t.byte_offset, end};
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
+}
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
+  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
 }
 
 std::string fault_of_view(const Tensor& t) {

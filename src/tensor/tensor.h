@@ -60,6 +60,9 @@ struct ByteRange {
   }
 };
 ByteRange byte_range(const Tensor& t);
+// Whether the views have bytes in common, or may have.
+bool overlap(const Tensor& a, const Tensor& b);
+bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others);
 
 // Why the view itself cannot be used, or an empty string: a negative dimension, an inner row that is not dense or not
 // whole blocks, a misaligned offset or stride, sizes that overflow, bytes outside the buffer. All arithmetic is

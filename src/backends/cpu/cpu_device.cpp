@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "backends/cpu/cpu_op.h"
+#include "backends/cpu/matmul.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "ops/host_transfer.h"
@@ -17,10 +18,23 @@ class CpuExecutable final : public Executable {
       : device_(device), ops_(program.ops().begin(), program.ops().end()) {
     std::int64_t shared = 0;
     std::int64_t local = 0;
+    const auto take = [&](std::unique_ptr<CpuOp> op) {
+      shared = std::max(shared, op->shared_bytes());
+      local = std::max(local, op->local_bytes());
+      return op;
+    };
     for (const Op& op : ops_) {
-      ready_.push_back(std::visit([&](const auto& o) { return make_cpu_op(o, device.kernels()); }, op));
-      shared = std::max(shared, ready_.back()->shared_bytes());
-      local = std::max(local, ready_.back()->local_bytes());
+      ready_.push_back(take(std::visit([&](const auto& o) { return make_cpu_op(o, device.kernels()); }, op)));
+    }
+    for (std::size_t i = 0; i < ops_.size();) {
+      const std::size_t together = matmuls_together(std::span(ops_).subspan(i));
+      if (together > 1) {
+        fused_.push_back(take(make_matmuls(std::span(ops_).subspan(i, together), device.kernels())));
+        whole_.push_back(fused_.back().get());
+      } else {
+        whole_.push_back(ready_[i].get());
+      }
+      i += std::max<std::size_t>(together, 1);
     }
     ScratchLayout layout;
     layout.add(1, shared);
@@ -32,12 +46,13 @@ class CpuExecutable final : public Executable {
 
   void run(Profile* profile) override {
     if (profile == nullptr && !device_.dump_.pending()) {
-      run_ops(0, ready_.size());
+      run_ops(whole_);
       return;
     }
     for (std::size_t i = 0; i < ready_.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
-      run_ops(i, i + 1);
+      const CpuOp* const one = ready_[i].get();
+      run_ops({&one, 1});
       const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
       if (profile != nullptr) profile->op_event(ops_[i], device_.name(), elapsed.count());
       device_.dump_.offer(ops_[i], profile);
@@ -47,27 +62,29 @@ class CpuExecutable final : public Executable {
  private:
   static constexpr std::int64_t kApart = 128;  // no cache line of two threads
 
-  void run_ops(std::size_t begin, std::size_t end) {
+  void run_ops(std::span<const CpuOp* const> ops) {
     device_.pool_.run([&](int rank) {
       Region region(device_.pool_, rank);
       Region one = Region::alone(device_.pool_);
       std::byte* local = scratch_->host() + locals_at_ + rank * local_stride_;
       const CpuRun together{region, scratch_->host(), local};
       const CpuRun alone{one, scratch_->host(), local};
-      for (std::size_t i = begin; i < end; ++i) {
-        if (!ready_[i]->alone()) {
-          ready_[i]->run(together);
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        if (!ops[i]->alone()) {
+          ops[i]->run(together);
           continue;
         }
-        if (rank == 0) ready_[i]->run(alone);
-        if (i + 1 == end || !ready_[i + 1]->alone()) region.barrier();
+        if (rank == 0) ops[i]->run(alone);
+        if (i + 1 == ops.size() || !ops[i + 1]->alone()) region.barrier();
       }
     });
   }
 
   CpuDevice& device_;
   std::vector<Op> ops_;
-  std::vector<std::unique_ptr<CpuOp>> ready_;
+  std::vector<std::unique_ptr<CpuOp>> ready_;  // one by one, as a profile and the routing dump want them
+  std::vector<std::unique_ptr<CpuOp>> fused_;  // each stands for several
+  std::vector<const CpuOp*> whole_;            // of both, the program
   std::shared_ptr<HostBuffer> scratch_;
   std::int64_t locals_at_ = 0;
   std::int64_t local_stride_ = 0;

@@ -68,7 +68,7 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
 
 void ExpertProduct::run(const CpuRun& run, const float* factor) const {
   if (run.region.rank() == 0) plan(run);
-  run.region.for_each(lists_->used_rows(bank_.n_rows()), [&](std::int64_t r) { fill(run, r); });
+  run.region.for_each(rows_to_fill(), [&](std::int64_t r) { fill(run, r); });
   pack(run);
   multiply(run, factor);
 }
@@ -151,8 +151,10 @@ void ExpertProduct::for_slots(const CpuRun& run, std::int64_t list, std::int64_t
 }
 
 void ExpertProduct::pack(const CpuRun& run) const {
+  const std::int64_t n_packs = scratch_at<Plan>(run.shared, plan_at_)->n_packs;
+  if (n_packs == 0) return;  // threads need not meet
   const auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_);
-  run.region.for_each(scratch_at<Plan>(run.shared, plan_at_)->n_packs, [&](std::int64_t pack) {
+  run.region.for_each(n_packs, [&](std::int64_t pack) {
     const std::int64_t list = std::upper_bound(before, before + lists_->max_lists() + 1, pack) - before - 1;
     const std::int64_t at = (pack - before[list]) * kPackRows;
     const std::int64_t first = lists_->begin(list) + at;
@@ -168,10 +170,9 @@ void ExpertProduct::pack(const CpuRun& run) const {
 }
 
 void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
-  const std::int64_t n_items = scratch_at<Plan>(run.shared, plan_at_)->n_items;
-  run.region.for_each_ahead(n_items, [&](std::int64_t item, std::int64_t next) {
-    multiply_item(run, item, next < n_items ? next : -1, factor);
-  });
+  const std::int64_t end = n_items(run);
+  run.region.for_each_ahead(
+      end, [&](std::int64_t item, std::int64_t next) { multiply_item(run, item, next < end ? next : -1, factor); });
 }
 
 void ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const {

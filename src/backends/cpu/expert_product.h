@@ -35,10 +35,14 @@ class ExpertProduct {
 
   // In steps, for ops that do other things in between. fill() makes one row of x ready; plan() reads the lists, on one
   // thread; pack() and multiply(), on all, come after both. A list's rows can also be multiplied by whoever gathers them.
+  std::int64_t rows_to_fill() const { return lists_->used_rows(bank_.n_rows()); }
   void fill(const CpuRun& run, std::int64_t row) const;
   void plan(const CpuRun& run) const;
   void pack(const CpuRun& run) const;
   void multiply(const CpuRun& run, const float* factor = nullptr) const;
+  // multiply() item by item, each by any thread. `next`: which one it will have after that, or -1.
+  std::int64_t n_items(const CpuRun& run) const { return scratch_at<Plan>(run.shared, plan_at_)->n_items; }
+  void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor = nullptr) const;
   // multiply() of packed lists whose output is the x of `next`, row for row: fills them, while they are near.
   void multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const;
   TileRows rows(const CpuRun& run) const;
@@ -67,7 +71,6 @@ class ExpertProduct {
   std::int64_t plan_packs(const CpuRun& run) const;
   // Where the pack is that starts with this slot of a list; null where there is none.
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;
-  void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const;
   // Fills these columns of a row of x, whole chunks but at its end.
   void fill_part(const CpuRun& run, std::int64_t row, std::int64_t first, std::int64_t end) const;
   // The columns that these rows take at a time.

@@ -258,13 +258,6 @@ BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
 
 }  // namespace
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.buffer == b.buffer && byte_range(a).overlaps(byte_range(b));
-}
-bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others) {
-  return std::any_of(others.begin(), others.end(), [&](const Tensor* other) { return overlap(a, *other); });
-}
-
 std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   std::int64_t bytes = kBankBytes;
   if (prefill_multiprocessors(target) == 0) return bytes;

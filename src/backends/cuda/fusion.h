@@ -34,8 +34,6 @@ const T* op_at(std::span<const Op> ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
 }
 // Whether they share memory. Ops that run at once must not write what another of them reads or writes.
-bool overlap(const Tensor& a, const Tensor& b);
-bool overlap_any(const Tensor& a, std::initializer_list<const Tensor*> others);
 
 // Device memory that fused ops hand rows over in: as int8, with scales and sums, or as bf16.
 inline constexpr std::int64_t kBankedRows = kDenseRows;

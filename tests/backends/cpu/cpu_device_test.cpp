@@ -253,6 +253,33 @@ TEST(CpuDevice, RunsAWholeProgramInOrderManyTimes) {
   EXPECT_NE(dense_bits(x), first);  // every run feeds the next
 }
 
+TEST_P(CpuRowTest, MatmulsInARowHaveTheBitsOfEachAlone) {
+  CpuDevice device({.threads = 3, .kernels = GetParam()});
+  for (const std::int64_t rows : {1, 40}) {
+    CaseBuilder b(5, Layout::dense);
+    const Tensor x = b.values(DType::f32, {rows, 512});
+    std::vector<Matmul> ops;
+    for (const auto& [type, n] : {std::pair{DType::q4_k, 700}, {DType::q6_k, 512}, {DType::f16, 16}}) {
+      ops.push_back({.x = x, .w = b.weights(type, {n, 512}), .out = b.output(DType::f32, {rows, n})});
+    }
+    // Needs the second one's result: it has to wait.
+    ops.push_back({.x = ops[1].out, .w = b.weights(DType::q8_0, {30, 512}), .out = b.output(DType::f32, {rows, 30})});
+    const Case keep = b.finish("matmuls", ops.back());
+    std::vector<std::vector<std::uint32_t>> alone;
+    for (const Matmul& op : ops) {
+      device.run(op);
+      alone.push_back(dense_bits(op.out));
+    }
+    Program program;
+    for (const Matmul& op : ops) {
+      for (std::int64_t r = 0; r < rows; ++r) store(op.out, {r, 0}, 7.0);
+      program.record(op);
+    }
+    device.compile(program)->run();
+    for (std::size_t i = 0; i < ops.size(); ++i) EXPECT_EQ(dense_bits(ops[i].out), alone[i]) << i << " of " << rows;
+  }
+}
+
 TEST(CpuDevice, RefusesScratchThatNoMemoryHolds) {
   CpuDevice device;
   // One row, given 2^40 times by a stride of 0: a legal view of a huge input.
