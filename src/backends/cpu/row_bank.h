@@ -28,7 +28,7 @@ class RowBank {
   void fill(std::byte* bank, std::int64_t r, const CpuKernels& kernels, float* scratch) const {
     fill_part(bank, r, 0, k_, kernels, scratch);
   }
-  // The same for columns first .. end - 1, whole chunks but at the row's end. Parts of a row can be made by several threads.
+  // The same for columns first .. end - 1, whole chunks but at the row's end. Several threads can make parts of a row.
   void fill_part(std::byte* bank, std::int64_t r, std::int64_t first, std::int64_t end, const CpuKernels& kernels,
                  float* scratch) const;
   ProductRow row(const std::byte* bank, std::int64_t r) const;

@@ -8,8 +8,8 @@
 //
 // Lost: weights as the first operand, rows padded to 16; tile products per group of 32 with the scales applied to their
 // sums (2.5 times slower on 128 rows); one tile of columns after the other through all chunks (the rows then come from
-// the L2); a second tile of weights, unpacked over all blocks of rows (10 to 25% slower on 32 rows); two blocks of rows
-// at a time (fewer loads, but too many tiles in use).
+// the L2); a second tile of weights (10 to 25% slower on 32 rows); two blocks of rows at a time (fewer loads, but too
+// many tiles in use); minimums in vectors; all unpacking after a step's tile instructions instead of between them.
 #pragma once
 
 #include <algorithm>
@@ -128,8 +128,9 @@ struct AmxProduct {
   // A tile load does not tell the compiler that it reads memory: what is stored before it, or after it, has to stay so.
   [[gnu::always_inline]] static inline void keep_order() { asm volatile("" ::: "memory"); }
 
-  // The tile products of a block. Between two tile instructions stands a piece of the vector units' work: only a few tile
-  // instructions can be under way at a time, and the next one holds up whatever comes after it. Returns what to ask for next.
+  // The tile products of a block. Between two tile instructions stands a piece of the vector units' work: only a few
+  // tile instructions can be under way at a time, and the next one holds up whatever comes after it. Returns what to
+  // ask for next.
   template <class Format, bool kFirst, bool kLast>
   static const std::byte* multiply(const Block& block) {
     Work<Format, kFirst, kLast> work{block, {}, V::load(block.last.factors->d), V::load(block.last.factors->m)};
@@ -160,23 +161,26 @@ struct AmxProduct {
   template <class Format, int s, class Work>
   [[gnu::always_inline]] static inline void step(Work& work) {
     _tile_loadd(5, work.block.x[0] + 64 * s, kChunk);
-    work.template piece<5 * s + 4>();
+    work.template piece<piece_of(s, 0)>();
     _tile_loadd(4, work.block.weights->digit[s][0], 64);
-    work.template piece<5 * s + 5>();
+    work.template piece<piece_of(s, 1)>();
     _tile_dpbsud(0, 5, 4);
-    work.template piece<5 * s + 6>();
+    work.template piece<piece_of(s, 2)>();
     _tile_loadd(4, work.block.weights->digit[s][1], 64);
-    work.template piece<5 * s + 7>();
+    work.template piece<piece_of(s, 3)>();
     if constexpr (Format::kHighIsSigned) {
       _tile_dpbssd(1, 5, 4);
     } else {
       _tile_dpbsud(1, 5, 4);
     }
-    work.template piece<5 * s + 8>();
+    work.template piece<piece_of(s, 4)>();
   }
-  static constexpr int kPieces = 24;
 
-  // What the vector units do while a block is multiplied, in pieces.
+  // What the vector units do while a block is multiplied, in pieces: after each of the instructions for the minimums,
+  // then after each of a step's five.
+  static constexpr int kFoldPieces = 4;
+  static constexpr int piece_of(int step, int i) { return kFoldPieces + kAmxPieces * step + i; }
+  static constexpr int kPieces = kFoldPieces + 4 * kAmxPieces;
   template <class Format, bool kFirst, bool kLast>
   struct Work {
     // Lines to ask for a piece, so that a block or two ask for a chunk of sixteen columns.
@@ -190,15 +194,18 @@ struct AmxProduct {
     [[gnu::always_inline]] void piece() {
       keep_order();
       for (int line = 0; line < kLines; ++line, block.ahead += block.stride) V::prefetch(block.ahead);
-      if constexpr (kFirst && i < 10) {
-        Format::template unpack<2 + i / 5, i % 5>(block.columns, *block.weights, part);
+      constexpr int kHalf = 2 * kAmxPieces;      // the pieces that unpack half of a tile
+      constexpr int kNext = i - piece_of(2, 0);  // from then on, the first half of the present tile is free
+      if constexpr (kFirst && i < kHalf) {
+        Format::template unpack<2 + i / kAmxPieces, i % kAmxPieces>(block.columns, *block.weights, part);
       }
-      if constexpr (kLast && i == 13) Format::header(block.next_columns, *block.weights, *block.next_factors);
-      if constexpr (kLast && i >= 14) {
-        Format::template unpack<(i - 14) / 5, (i - 14) % 5>(block.next_columns, *block.weights, part);
+      if constexpr (kLast && kNext == -1) Format::header(block.next_columns, *block.weights, *block.next_factors);
+      if constexpr (kLast && kNext >= 0) {
+        Format::template unpack<kNext / kAmxPieces, kNext % kAmxPieces>(block.next_columns, *block.weights, part);
       }
-      if constexpr (i >= 6 && i - 6 < kRows) {  // the sums of the block before are on their way to memory at first
-        if (i - 6 < block.height) add_row<Format>(block.last, d, m, i - 6);
+      constexpr int kRow = i - 6;  // at first, the sums of the block before are on their way to memory
+      if constexpr (kRow >= 0 && kRow < kRows) {
+        if (kRow < block.height) add_row<Format>(block.last, d, m, kRow);
       }
       keep_order();
     }
@@ -216,9 +223,9 @@ struct AmxProduct {
   // Chunk by chunk, so that the rows of a chunk stay in the L1 while tile after tile of weights meets them; the sums so
   // far, a quarter of the rows' bytes, come from the L2.
   //
-  // While the tile unit multiplies a block of rows, the vector units finish the block before it; while it multiplies the
-  // last block, they also unpack the first half of the next tile, and the second half while that tile meets its first
-  // block. So the L1 has one tile of weights to keep: with two it is too small for the two threads of a core.
+  // While the tile unit multiplies a block of rows, the vector units finish the block before it; while it multiplies
+  // the last block, they also unpack the first half of the next tile, and the second half while that tile meets its
+  // first block. So the L1 has one tile of weights to keep: with two it is too small for the two threads of a core.
   template <class Format>
   static void strip(const StripProduct& p) {
     const std::int64_t chunks = p.k / kChunk;

@@ -136,8 +136,8 @@ struct AmxQ4K : AmxUnpack {
   CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
     unpack_words<AmxQ4K, part, piece>(columns, 16 + 32 * part, w, p);
   }
-  // Groups 2 * part and 2 * part + 1: the low and high nibbles of 32 bytes. High ones are not shifted down: their scales
-  // are 12 bits up, and the upper half of the 16-bit product is taken.
+  // Groups 2 * part and 2 * part + 1: the low and high nibbles of 32 bytes. High ones are not shifted down: their
+  // scales are 12 bits up, and the upper half of the 16-bit product is taken.
   template <int part>
   CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
     const I even = k_scale(w, 2 * part);
