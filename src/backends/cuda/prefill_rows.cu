@@ -116,11 +116,7 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   auto& shared = memory.shared();
   float y[N / 2] = {};
   Levels levels;
-  unsigned a[2][4];
-  int held = -1;  // the rows that are multiplied still
-  const auto give_back = [&] {
-    if (held >= 0 && lane == 0) barrier_arrive(&shared.rows_empty[held]);
-  };
+  unsigned a[4];
 #pragma unroll 1
   for (int c = 0; c < args.chunks; ++c, rings.weights.next()) {
     const int place = rings.weights.place;
@@ -139,24 +135,22 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
           __syncwarp();
           if (lane == 0) barrier_arrive(&shared.weights_empty[place]);
         }
-        levels.step(i % Levels::kSteps, t, a[i % 2]);
+        levels.step(i % Levels::kSteps, t, a);
         if (i == 0) {
           barrier_wait(&shared.rows_full[rings.rows.place], rings.rows.parity);
           shared_for_wgmma();
           rows = rows_descriptor(shared_address(memory.rows(rings.rows.place)));
         }
         wgmma_fence();
-        wgmma_bf16<N>(y, a[i % 2], descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
+        wgmma_bf16<N>(y, a, descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
         wgmma_commit();
-        wgmma_wait<1>();  // the one before: its weights' registers are free
-        if (i == 0) give_back();
+        wgmma_wait<
+            0>();  // the next step is decoded meanwhile; two at a time are no faster, other warpgroups multiply, too
       }
-      held = rings.rows.place;
+      if (lane == 0) barrier_arrive(&shared.rows_empty[rings.rows.place]);
     }
   }
-  wgmma_wait<0>();
-  give_back();
-  PrefillStore{args, tile, slots, shared.out[warp], warp * 16, lane}.template store<N>(y);
+  PrefillStore<prefill_out_rows(type, kRows)>{args, tile, slots, shared.out[warp / 4], warp, lane}.template store<N>(y);
 }
 
 template <DType type, int kRows>
