@@ -155,6 +155,9 @@ class PrefillStore {
     const bool gate_up = at_.args.up != nullptr;
     const int word = gate_up ? lane_ % 2 : lane_ % 4;
     const int place = at_.place(16 * warp_) + 4 * word;
+    const PrefillArgs& args = at_.args;
+    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
+    const bool fours = args.bank_out == nullptr && (places & 15U) == 0 && place + 4 <= columns;
 #pragma unroll 1
     for (int first = 0; first < count_; first += 16) {
       __syncwarp();
@@ -172,7 +175,12 @@ class PrefillStore {
 #pragma unroll 1
       for (int row = gate_up ? lane_ / 2 : lane_ / 4; row < 16; row += gate_up ? 16 : 8) {
         const TableSlot slot = slots_[first + row];  // none past the last
-        if (slot.from >= 0) put_each(out, row, word, place, columns, slot.to);
+        if (slot.from < 0) continue;
+        if (fours) {
+          put_4(out, row, word, place, slot.to);
+        } else {
+          put_each(out, row, word, place, columns, slot.to);
+        }
       }
     }
     group_barrier(1 + warp_ / 4);
@@ -180,11 +188,24 @@ class PrefillStore {
   static __device__ __forceinline__ int word_of(int row, int word) {
     return row * 16 + ((word ^ row >> 1) & 3) * 4;
   }
-  // Four outputs of a row, one by one.
+  // Four outputs of a row, at once.
+  __device__ __forceinline__ void put_4(const float* from, int row, int word, int place, std::int64_t to) const {
+    const PrefillArgs& args = at_.args;
+    float y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[i] = from[word_of(row, word) + i];
+      if (args.up != nullptr) y[i] = gated_roughly(args.act, y[i], from[word_of(row, word + 2) + i]);
+      if (args.bias != nullptr) y[i] += load_float(args.bias_type, args.bias, place + i);
+    }
+    const int size = args.out_type == DType::f32 ? 4 : 2;
+    store_4(args.out_type, args.out + to * args.out_stride + std::int64_t{place} * size, y);
+  }
+  // The same, one by one.
   __device__ __forceinline__ void put_each(const float* from, int row, int word, int place, int columns,
                                            std::int64_t to) const {
     const PrefillArgs& args = at_.args;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const int column = at_.column(place + i);
       float y = from[word_of(row, word) + i];
