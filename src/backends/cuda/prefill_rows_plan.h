@@ -15,8 +15,8 @@
 // One block a multiprocessor takes tile after tile: 192 columns of weights (of gate_up: 96 of gate and the same of up)
 // for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
 // warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
-// decode. Of four more warps, two gather rows, half a superblock at a time; the others copy weights as stored, a
-// superblock after another. Both have a ring.
+// decode. Of four more warps, some gather rows, half a superblock at a time, or have the copy engine do it where rows
+// lie one after another; the others copy weights as stored, a superblock after another. Both have a ring.
 //
 // What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
 // issue slots 370; memory 450 for the weights, if they are read once.
