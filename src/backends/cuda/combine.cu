@@ -10,8 +10,21 @@ namespace {
 constexpr int kShortRowThreads = 384;
 constexpr std::int64_t kFewTokens = 256;
 
+// Experts' rows of bf16 and a residual of f32, as prompts have them: a kernel that knows it keeps half as many words of
+// rows on their way, and twice as many blocks of it run at a time.
+struct AnyTypes {
+  static constexpr bool kKnown = false;
+  static __device__ __forceinline__ DType rows(const CombineArgs& args) { return args.rows.type; }
+  static __device__ __forceinline__ DType out(const CombineArgs& args) { return args.out.type; }
+};
+struct PromptTypes {
+  static constexpr bool kKnown = true;
+  static __device__ __forceinline__ DType rows(const CombineArgs&) { return DType::bf16; }
+  static __device__ __forceinline__ DType out(const CombineArgs&) { return DType::f32; }
+};
+
 // Elements i .. i+7 of the token's sum: slots ascending, sum = fma(weight, row, sum) from 0; then + shared.
-template <bool kVector>
+template <bool kVector, class Types = AnyTypes>
 __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_t token, std::int64_t i, std::int64_t d,
                                             Run& sum) {
   constexpr int kSlotsAtOnce = kVector ? 8 : 2;  // whose rows are on their way together
@@ -19,7 +32,10 @@ __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_
   const auto* indices = reinterpret_cast<const std::int32_t*>(row_of(args.index, token));
   const auto* weights = reinterpret_cast<const float*>(row_of(args.weights, token));
   RunWords shared{};
-  if (args.shared.data != nullptr) shared = load_words<kVector>(args.shared.type, row_of(args.shared, token), i, d);
+  const auto load_shared = [&] {
+    if (args.shared.data != nullptr) shared = load_words<kVector>(args.shared.type, row_of(args.shared, token), i, d);
+  };
+  if constexpr (!Types::kKnown) load_shared();
   clear_run(sum);
   for (std::int64_t from = 0; from < top_k; from += kSlotsAtOnce) {
     // All of them are asked for before the first is looked at.
@@ -41,18 +57,19 @@ __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_
     RunWords words[kSlotsAtOnce];
 #pragma unroll
     for (int j = 0; j < kSlotsAtOnce; ++j) {
-      if (row[j] != nullptr) words[j] = load_words<kVector>(args.rows.type, row[j], i, d);
+      if (row[j] != nullptr) words[j] = load_words<kVector>(Types::rows(args), row[j], i, d);
     }
 #pragma unroll
     for (int j = 0; j < kSlotsAtOnce; ++j) {
       if (row[j] == nullptr) continue;
       Run x;
-      as_floats(args.rows.type, words[j], x);
+      as_floats(Types::rows(args), words[j], x);
 #pragma unroll
       for (int e = 0; e < kRunLength; ++e) sum[e] = fmaf(weight[j], x[e], sum[e]);
     }
   }
   if (args.shared.data == nullptr) return;
+  if constexpr (Types::kKnown) load_shared();
   Run x;
   as_floats(args.shared.type, shared, x);
 #pragma unroll
@@ -60,20 +77,20 @@ __device__ __forceinline__ void combine_run(const CombineArgs& args, std::int64_
 }
 
 // Elements i .. i+7 of the token's new residual, as stored where it is live; 0 past its end.
-template <bool kVector>
+template <bool kVector, class Types = AnyTypes>
 __device__ __forceinline__ void residual_run(const CombineArgs& args, std::int64_t token, std::int64_t i,
                                              std::int64_t d, bool live, Run& out) {
   std::byte* residual = row_of(args.out, token);
-  const RunWords before = load_words<kVector>(args.out.type, residual, i, d);
+  const RunWords before = load_words<kVector>(Types::out(args), residual, i, d);
   Run sum;
-  combine_run<kVector>(args, token, i, d, sum);
-  as_floats(args.out.type, before, out);
+  combine_run<kVector, Types>(args, token, i, d, sum);
+  as_floats(Types::out(args), before, out);
 #pragma unroll
   for (int e = 0; e < kRunLength; ++e) {
     // Past the end, which vectors do not reach, there is nothing for a sum over the row: not even 0 * infinity.
-    out[e] = kVector || i + e < d ? as_stored(args.out.type, out[e] + sum[e]) : 0.0F;
+    out[e] = kVector || i + e < d ? as_stored(Types::out(args), out[e] + sum[e]) : 0.0F;
   }
-  if (live) store_run<kVector>(args.out.type, residual, i, d, out);
+  if (live) store_run<kVector>(Types::out(args), residual, i, d, out);
 }
 
 template <bool kVector>
@@ -98,8 +115,9 @@ __global__ void __launch_bounds__(kCombineThreads, 4) combine_kernel(const __gri
 
 // kPasses: runs that a thread keeps of the residual; 0: any number, read a second time.
 // kBank: also leaves the rows as int8.
-template <int kPasses, bool kVector, bool kBank, int kThreads = kMaxRowThreads>
-__global__ void __launch_bounds__(kThreads) combine_norm_kernel(const __grid_constant__ CombineArgs args) {
+template <int kPasses, bool kVector, bool kBank, int kThreads = kMaxRowThreads, class Types = AnyTypes>
+__global__ void __launch_bounds__(kThreads, Types::kKnown ? 2 : 0)
+    combine_norm_kernel(const __grid_constant__ CombineArgs args) {
   __shared__ RowShared shared;
   const std::int64_t d = args.out.dims[1];
   const std::int64_t first = kRunLength * threadIdx.x;
@@ -122,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) combine_norm_kernel(const __grid_con
       for (int p = 0; p < kPasses; ++p) {
         const std::int64_t i = first + p * step;
         clear_run(kept[p]);
-        if (i < d) residual_run<kVector>(args, token, i, d, is_live(count, token), kept[p]);
+        if (i < d) residual_run<kVector, Types>(args, token, i, d, is_live(count, token), kept[p]);
       }
       if (!is_live(count, token)) break;
       if constexpr (!kEarly) load_weight();
@@ -139,7 +157,11 @@ __global__ void __launch_bounds__(kThreads) combine_norm_kernel(const __grid_con
         as_floats(args.norm_weight.type, weight[p], by);
         norm_run(kept[p], by, scale, kept[p]);
         if (i < d) store_run<kVector>(args.normed.type, normed, i, d, kept[p]);
-        if (kBank && i < d) put_in_bank(args.bank, token, i, d, kept[p]);
+        if constexpr (kBank && Types::kKnown) {
+          if (i < d) put_in_bf16_bank(args.bank, token, i, kept[p]);
+        } else if (kBank && i < d) {
+          put_in_bank(args.bank, token, i, d, kept[p]);
+        }
       }
     } else {
       if (!is_live(count, token)) break;
@@ -179,6 +201,13 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   if constexpr (kVector) {
     if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1 && args.out.dims[0] <= kFewTokens) {
       return launch(combine_norm_kernel<1, true, true, kShortRowThreads>, plan, stream, args);
+    }
+  }
+  if constexpr (kVector) {
+    if (row_passes(d) == 1 && args.rows.type == DType::bf16 && args.out.type == DType::f32 &&
+        (!bank || args.bank.bf16 != nullptr)) {
+      return bank ? launch(combine_norm_kernel<1, true, true, kMaxRowThreads, PromptTypes>, plan, stream, args)
+                  : launch(combine_norm_kernel<1, true, false, kMaxRowThreads, PromptTypes>, plan, stream, args);
     }
   }
   if (row_passes(d) == 1) {

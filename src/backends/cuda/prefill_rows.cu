@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "backends/cuda/bulk_copy.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/prefill_copies.cuh"
 #include "backends/cuda/prefill_levels.cuh"
@@ -7,6 +8,7 @@
 #include "backends/cuda/prefill_rows_plan.h"
 #include "backends/cuda/prefill_store.cuh"
 #include "backends/cuda/prefill_tiles.cuh"
+#include "backends/cuda/row_boxes.h"
 #include "backends/cuda/wgmma_bf16.cuh"
 
 namespace conclave::cuda {
@@ -51,9 +53,33 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
   await_copies<0>();
 }
 
+// The rows of a tile that lie one after another, by one warp.
+template <DType type, int kRows>
+__device__ __forceinline__ void prefill_boxes(const PrefillArgs& args, const PrefillTile& tile, const RowBoxes& from,
+                                              const PrefillMemory<type, kRows>& memory,
+                                              Ring<prefill_halves(type, kRows)>& ring, int lane) {
+  static_assert(kRows / kBoxRows <= kWarp);
+  auto& shared = memory.shared();
+  const int boxes = (tile.count + kBoxRows - 1) / kBoxRows;
+#pragma unroll 1
+  for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
+    std::uint64_t* full = &shared.rows_full[ring.place];
+    barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
+    if (lane == 0) expect_bytes(full, boxes * 2 * kBoxRows * 128);
+    __syncwarp();
+    if (lane >= boxes) continue;
+    const unsigned to = shared_address(memory.rows(ring.place)) + lane * kBoxRows * 128;
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+      copy_box(to + slice * prefill_slice(kRows), &from.map, half * (kChunk / 2) + slice * 64,
+               tile.first_row + lane * kBoxRows, full);
+    }
+  }
+}
+
 // One of the warps that gather rows, and say what all need to know of a tile.
 template <DType type, int kRows>
-__device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut,
+__device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut, const RowBoxes& boxes,
                                                const PrefillMemory<type, kRows>& memory, int first) {
   auto& shared = memory.shared();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -81,6 +107,11 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
     __syncwarp();
     if (lane == 0) barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
+    if (boxes.given) {
+      if (first == 0) prefill_boxes<type, kRows>(args, tile, boxes, memory, ring, lane);
+      __syncwarp();
+      continue;
+    }
 #pragma unroll 1
     for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
       barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
@@ -116,11 +147,7 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   auto& shared = memory.shared();
   float y[N / 2] = {};
   Levels levels;
-  unsigned a[2][4];
-  int held = -1;  // the rows that are multiplied still
-  const auto give_back = [&] {
-    if (held >= 0 && lane == 0) barrier_arrive(&shared.rows_empty[held]);
-  };
+  unsigned a[4];
 #pragma unroll 1
   for (int c = 0; c < args.chunks; ++c, rings.weights.next()) {
     const int place = rings.weights.place;
@@ -139,24 +166,22 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
           __syncwarp();
           if (lane == 0) barrier_arrive(&shared.weights_empty[place]);
         }
-        levels.step(i % Levels::kSteps, t, a[i % 2]);
+        levels.step(i % Levels::kSteps, t, a);
         if (i == 0) {
           barrier_wait(&shared.rows_full[rings.rows.place], rings.rows.parity);
           shared_for_wgmma();
           rows = rows_descriptor(shared_address(memory.rows(rings.rows.place)));
         }
         wgmma_fence();
-        wgmma_bf16<N>(y, a[i % 2], descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
+        wgmma_bf16<N>(y, a, descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
         wgmma_commit();
-        wgmma_wait<1>();  // the one before: its weights' registers are free
-        if (i == 0) give_back();
+        wgmma_wait<
+            0>();  // the next step is decoded meanwhile; two at a time are no faster, other warpgroups multiply, too
       }
-      held = rings.rows.place;
+      if (lane == 0) barrier_arrive(&shared.rows_empty[rings.rows.place]);
     }
   }
-  wgmma_wait<0>();
-  give_back();
-  PrefillStore{args, tile, slots, shared.out[warp], warp * 16, lane}.template store<N>(y);
+  PrefillStore<prefill_out_rows(type, kRows)>{args, tile, slots, shared.out[warp / 4], warp, lane}.template store<N>(y);
 }
 
 template <DType type, int kRows>
@@ -199,7 +224,8 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 // Where it has no body, launch bounds tell (prefill_rows_built).
 template <DType type, int kRows>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
-    prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut) {
+    prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut,
+                 const __grid_constant__ RowBoxes boxes) {
   begin();
 #if CONCLAVE_HOPPER
   extern __shared__ std::byte prefill_memory[];
@@ -212,13 +238,14 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
       barrier_init(&shared.weights_empty[i], kWarps);
     }
     for (int i = 0; i < prefill_halves(type, kRows); ++i) {
-      barrier_init(&shared.rows_full[i], prefill_gathering(kRows) * kWarp);
+      barrier_init(&shared.rows_full[i], boxes.given ? 1 : prefill_gathering(kRows) * kWarp);
       barrier_init(&shared.rows_empty[i], kWarps);
     }
     for (int i = 0; i < kPrefillTold; ++i) {
       barrier_init(&shared.known[i], prefill_gathering(kRows));
       barrier_init(&shared.done[i], kWarps);
     }
+    end_barrier_init();
   }
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -228,7 +255,7 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
     if (warp < kWarps + prefill_gathering(kRows)) {
-      prefill_gather<type, kRows>(args, cut, memory, warp - kWarps);
+      prefill_gather<type, kRows>(args, cut, boxes, memory, warp - kWarps);
     } else {
       prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - prefill_gathering(kRows));
     }
@@ -244,8 +271,12 @@ int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stre
   const PrefillCut cut =
       prefill_cut(type, n_rows, n_lists, args.n, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
   const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
-  if (cut.room == kPrefillShortRows) return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut);
-  return launch(prefill_rows<type, prefill_long_rows(type)>, plan, stream, args, cut);
+  const RowBoxes boxes =
+      table.from == nullptr ? row_boxes(args.x, table.n_from, prefill_bank_stride(args.k), args.x_stride) : RowBoxes{};
+  if (cut.room == kPrefillShortRows) {
+    return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut, boxes);
+  }
+  return launch(prefill_rows<type, prefill_long_rows(type)>, plan, stream, args, cut, boxes);
 }
 
 }  // namespace

@@ -8,15 +8,15 @@
 //   q8_0 q4_0   w = bf16(level * bf16(d)), bf16((level - 8) * bf16(d))
 //   mxfp4       w = level * 2^(e - 127); e up to 156, larger ones count as 156
 //
-// So an output depends on its row and its column alone. Everything here is made 2^28 times smaller, which is exact, and
-// larger again when it is stored: a level can then stay the bits it is, a small multiple of bf16's smallest number, and
-// one fused multiply-add does the rest.
+// So an output depends on its row and its column alone. act(gate) * up is within 2^-16 of itself (activation.cuh).
+// Everything here is made 2^28 times smaller, which is exact, and larger again when it is stored: a level can then stay
+// the bits it is, a small multiple of bf16's smallest number, and one fused multiply-add does the rest.
 //
 // One block a multiprocessor takes tile after tile: 192 columns of weights (of gate_up: 96 of gate and the same of up)
 // for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
 // warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
-// decode. Of four more warps, two gather rows, half a superblock at a time; the others copy weights as stored, a
-// superblock after another. Both have a ring.
+// decode. Of four more warps, some gather rows, half a superblock at a time, or have the copy engine do it where rows
+// lie one after another; the others copy weights as stored, a superblock after another. Both have a ring.
 //
 // What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
 // issue slots 370; memory 450 for the weights, if they are read once.
@@ -138,20 +138,28 @@ constexpr int prefill_weight_bytes(DType type, int room) {
   return prefill_columns(room) * (prefill_column_stride(type) + (type == DType::q6_k ? 4 : 0));
 }
 constexpr int prefill_weight_stages(DType type, int room) {
-  const int more = room == kPrefillShortRows && type != DType::q8_0 ? 1 : 0;
-  return (prefill_column_stride(type) == 144 ? 3 : 2) + more;
+  if (room != kPrefillShortRows || type == DType::q8_0) return 2;
+  return prefill_column_stride(type) == 144 ? 4 : 3;
 }
-// Behind the rings: outputs on their way to memory, 16 rows of a warp at a time; where columns and rows begin; what is
-// known of some tiles; barriers.
-inline constexpr int kPrefillOutRows = 16;
+// Behind the rings: outputs on their way to memory, where columns and rows begin, what is known of tiles, barriers.
+//
+// A warpgroup has room for twice so many rows of its 64 columns as bf16, 16 bytes further apart than they are long, so
+// that eight rows' words are in different banks.
+constexpr int prefill_out_rows(DType type, int room) {
+  return room == kPrefillShortRows || type == DType::q6_k || type == DType::q8_0 ? 16 : 32;
+}
+inline constexpr int kPrefillOutStride = 64 * 2 + 16;
+constexpr int prefill_out_bytes(DType type, int room) {
+  return 2 * prefill_out_rows(type, room) * kPrefillOutStride;
+}
 inline constexpr int kPrefillTold = 3;
-constexpr int prefill_other_bytes(int room) {
-  return prefill_warps(room) * kPrefillOutRows * 16 * 4 + prefill_columns(room) * 8 + room * 8 +
+constexpr int prefill_other_bytes(DType type, int room) {
+  return prefill_groups(room) * prefill_out_bytes(type, room) + prefill_columns(room) * 8 + room * 8 +
          kPrefillTold * (room * 8 + 32) + 256;
 }
 constexpr std::int64_t prefill_shared_bytes(DType type, int room) {
   return 1023 + prefill_halves(type, room) * prefill_half_bytes(room) +
-         prefill_weight_stages(type, room) * prefill_weight_bytes(type, room) + prefill_other_bytes(room);
+         prefill_weight_stages(type, room) * prefill_weight_bytes(type, room) + prefill_other_bytes(type, room);
 }
 constexpr bool prefill_shared_fits(DType type) {
   return prefill_shared_bytes(type, prefill_long_rows(type)) <= 227 * 1024 &&

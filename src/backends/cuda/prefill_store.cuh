@@ -7,13 +7,30 @@
 
 namespace conclave::cuda {
 
-// By a warp, which has 16 columns of weights, `c` and on, and their products with N rows: 16 rows at a time go through
-// its own shared memory, `out`. There, four columns of a row are one word, in an order that spreads over the banks.
+#if CONCLAVE_HOPPER
+
+// Four matrices of 8 x 8 bf16, or two, turned: of matrix m, lane l has column l / 4 of rows 2 (l % 4) and the next in
+// word m, and lane 8 m + r says where row r goes, 16 bytes.
+__device__ __forceinline__ void store_turned(unsigned to, const unsigned (&word)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]),
+               "r"(word[1]), "r"(word[2]), "r"(word[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_turned(unsigned to, const unsigned (&word)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(word[0]), "r"(word[1])
+               : "memory");
+}
+
+// By a warpgroup, which has 64 columns of weights and their products with N rows; a warp 16 of the columns. Where rows
+// of the output take whole 16-byte words, they are laid side by side in the warpgroup's shared memory, kOutRows of bf16
+// at a time, and go on from there line by line. Others are stored by the warps, each for itself.
+template <int kOutRows>
 class PrefillStore {
  public:
+  // `out`: the warpgroup's shared memory. `warp`: of all that multiply.
   __device__ __forceinline__ PrefillStore(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
-                                          float* out, int c, int lane)
-      : at_{args, tile.expert, tile.first}, slots_(slots), out_(out), c_(c), lane_(lane), count_(tile.count) {}
+                                          std::byte* out, int warp, int lane)
+      : at_{args, tile.expert, tile.first}, slots_(slots), out_(out), warp_(warp), lane_(lane), count_(tile.count) {}
 
   template <int N>
   __device__ __forceinline__ void store(const float (&y)[N / 2]) const {
@@ -21,74 +38,178 @@ class PrefillStore {
     const bool gate_up = args.up != nullptr;
     const bool bank = args.bank_out != nullptr;
     const int columns = columns_of(args.table, args.n);
+    const int place = at_.place(warp_ / 4 * 64);  // the warpgroup's first
     const int size = bank || args.out_type != DType::f32 ? 2 : 4;
-    // The first of the thread's four outputs of a row.
-    const int word = gate_up ? lane_ % 2 : lane_ % 4;
-    const int place = at_.place(c_) + 4 * word;
-    std::byte* out = bank ? reinterpret_cast<std::byte*>(args.bank_out) : args.out;
-    const std::int64_t stride = bank ? 2 * args.bank_out_stride : args.out_stride;
-    const auto places = reinterpret_cast<std::uintptr_t>(out) | static_cast<std::uint64_t>(stride);
-    const bool whole = (args.bias == nullptr || !bank) && (places & (4U * static_cast<unsigned>(size) - 1)) == 0 &&
-                       (bank ? place / kChunk * kChunk + kChunk : place + 4) <= columns;
-    out += std::int64_t{place} * size;
-#pragma unroll 1
-    for (int first = 0; first < count_; first += kPrefillOutRows) {
-      __syncwarp();
-#pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        if (n / 2 * kPrefillOutRows != first) continue;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = 8 * (n % 2) + 2 * (lane_ % 4) + i % 2;
-          const int column = lane_ / 4 + 8 * (i / 2);
-          out_[word_of(row, column / 4) + column % 4] = y[4 * n + i];
-        }
-      }
-      __syncwarp();
-#pragma unroll 1
-      for (int row = gate_up ? lane_ / 2 : lane_ / 4; row < kPrefillOutRows; row += gate_up ? 16 : 8) {
-        const TableSlot slot = slots_[first + row];  // none past the last
-        if (slot.from < 0) continue;
-        if (whole) {
-          float four[4];
-          load(row, word, four);
-          if (gate_up) {
-            float up[4];
-            load(row, word + 2, up);
-            gated_4(args.act, four, up);
-          }
-          if (args.bias != nullptr) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) four[i] += load_float(args.bias_type, args.bias, place + i);
-          }
-          store_4(bank ? DType::bf16 : args.out_type, out + slot.to * stride, four);
-        } else {
-          put_each(row, word, place, columns, slot.to);
-        }
-      }
+    const int left = (bank ? place / kChunk * kChunk + kChunk <= columns ? 32 : 1 : columns - place) * size;
+    const To to{bank ? reinterpret_cast<std::byte*>(args.bank_out + place) : args.out + std::int64_t{place} * size,
+                bank ? 2 * args.bank_out_stride : args.out_stride, left < 64 * size ? left : 64 * size};
+    const bool whole =
+        ((reinterpret_cast<std::uintptr_t>(to.out) | static_cast<std::uint64_t>(to.stride)) & 15U) == 0 &&
+        (left <= 0 || left % 16 == 0);
+    if (whole && bank && gate_up && args.bias == nullptr) {
+      by_lines<Kind::gated, N>(y, to);
+    } else if (whole && !bank && !gate_up && args.out_type == DType::bf16) {
+      by_lines<Kind::bf16, N>(y, to);
+    } else if (whole && !bank && !gate_up && args.out_type == DType::f32) {
+      by_lines<Kind::f32, N>(y, to);
+    } else {
+      apart<N>(y, columns);
     }
   }
 
  private:
+  enum class Kind { gated, bf16, f32 };
+  struct To {
+    std::byte* out;  // of row 0
+    std::int64_t stride;
+    int bytes;  // of a row; none if not positive
+  };
+
+  // A barrier for each kRows rows: those of the next lie where two ago were.
+  template <Kind kind, int N>
+  __device__ __forceinline__ void by_lines(const float (&y)[N / 2], const To& to) const {
+    constexpr int kRows = kind == Kind::f32 ? kOutRows / 2 : kOutRows;
+    constexpr int kBytes = kind == Kind::f32 ? 256 : kind == Kind::gated ? 64 : 128;
+    constexpr int kStride = kBytes + 16;
+    static_assert(kRows * kStride <= kOutRows * kPrefillOutStride);
+    if (to.bytes <= 0) return;
+    const float bias[2] = {bias_of(lane_ / 4), bias_of(lane_ / 4 + 8)};
+    const int thread = warp_ % 4 * kWarp + lane_;
+    const int part = thread % (kBytes / 16) * 16;
+#pragma unroll
+    for (int first = 0; first < N; first += kRows) {
+      if (first >= count_) break;
+      const unsigned lines = shared_address(out_) + first / kRows % 2 * (kOutRows * kPrefillOutStride);
+#pragma unroll
+      for (int n = first / 8; n < (first + kRows) / 8 && n < N / 8; n += kind == Kind::f32 ? 1 : 2) {
+        put<kind>(lines + (8 * n - first) * kStride, kStride, y, n, bias);
+      }
+      group_barrier(1 + warp_ / 4);
+#pragma unroll
+      for (int row = 0; row < kRows; row += 128 / (kBytes / 16)) {
+        const int mine = row + thread / (kBytes / 16);
+        if (mine >= kRows || first + mine >= count_ || part >= to.bytes) continue;
+        const TableSlot slot = slots_[first + mine];
+        if (slot.from < 0) continue;
+        *reinterpret_cast<uint4*>(to.out + slot.to * to.stride + part) = words_at(lines + mine * kStride + part);
+      }
+    }
+    group_barrier(1 + warp_ / 4);
+  }
+  // Rows 8 n to 8 n + 7 of the warp's columns, to `rows` on; of bf16 16 rows.
+  template <Kind kind, int n_sums>
+  __device__ __forceinline__ void put(unsigned rows, int stride, const float (&y)[n_sums], int n,
+                                      const float (&bias)[2]) const {
+    if constexpr (kind == Kind::gated) {
+      const unsigned word[2] = {gated_pair(y, n), gated_pair(y, n + 1)};
+      store_turned(rows + lane_ % 16 * stride + warp_ % 4 * 16, word);
+    } else if constexpr (kind == Kind::bf16) {
+      unsigned word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        word[i] = bf16_pair(plus(y[4 * n + 2 * i], bias[i % 2]), plus(y[4 * n + 2 * i + 1], bias[i % 2]));
+      }
+      store_turned(rows + (lane_ / 16 * 8 + lane_ % 8) * stride + warp_ % 4 * 32 + lane_ / 8 % 2 * 16, word);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = warp_ % 4 * 16 + lane_ / 4 + i / 2 * 8;
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(rows + (lane_ % 4 * 2 + i % 2) * stride + column * 4),
+                     "f"(plus(y[4 * n + i], bias[i / 2]))
+                     : "memory");
+      }
+    }
+  }
+  static __device__ __forceinline__ uint4 words_at(unsigned shared) {
+    uint4 y;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w) : "r"(shared));
+    return y;
+  }
+
+  // Of column c of the warp's.
+  __device__ __forceinline__ float bias_of(int c) const {
+    const PrefillArgs& args = at_.args;
+    const int column = at_.place(16 * warp_ + c);
+    return args.bias != nullptr && column < args.n ? load_float(args.bias_type, args.bias, column) : 0.0F;
+  }
+  __device__ __forceinline__ float plus(float y, float bias) const {
+    y *= kPrefillLarger;
+    return at_.args.bias != nullptr ? y + bias : y;
+  }
+  // Two rows of a column of gate and of up.
+  template <int n_sums>
+  __device__ __forceinline__ unsigned gated_pair(const float (&y)[n_sums], int n) const {
+    float both[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      both[i] = gated_roughly(at_.args.act, y[4 * n + i] * kPrefillLarger, y[4 * n + 2 + i] * kPrefillLarger);
+    }
+    return bf16_pair(both[0], both[1]);
+  }
+
+  // 16 rows at a time through shared memory of the warp's own. There, four columns of a row are one word, in an order
+  // that spreads over the banks.
+  template <int N>
+  __device__ __forceinline__ void apart(const float (&y)[N / 2], int columns) const {
+    auto* out = reinterpret_cast<float*>(out_) + warp_ % 4 * (16 * 16);
+    const bool gate_up = at_.args.up != nullptr;
+    const int word = gate_up ? lane_ % 2 : lane_ % 4;
+    const int place = at_.place(16 * warp_) + 4 * word;
+    const PrefillArgs& args = at_.args;
+    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
+    const bool fours = args.bank_out == nullptr && (places & 15U) == 0 && place + 4 <= columns;
+#pragma unroll 1
+    for (int first = 0; first < count_; first += 16) {
+      __syncwarp();
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n) {
+        if (n / 2 * 16 != first) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = 8 * (n % 2) + 2 * (lane_ % 4) + i % 2;
+          const int column = lane_ / 4 + 8 * (i / 2);
+          out[word_of(row, column / 4) + column % 4] = y[4 * n + i] * kPrefillLarger;
+        }
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int row = gate_up ? lane_ / 2 : lane_ / 4; row < 16; row += gate_up ? 16 : 8) {
+        const TableSlot slot = slots_[first + row];  // none past the last
+        if (slot.from < 0) continue;
+        if (fours) {
+          put_4(out, row, word, place, slot.to);
+        } else {
+          put_each(out, row, word, place, columns, slot.to);
+        }
+      }
+    }
+    group_barrier(1 + warp_ / 4);
+  }
   static __device__ __forceinline__ int word_of(int row, int word) {
     return row * 16 + ((word ^ row >> 1) & 3) * 4;
   }
-  __device__ __forceinline__ void load(int row, int word, float (&y)[4]) const {
-    const auto four = *reinterpret_cast<const float4*>(out_ + word_of(row, word));
-    y[0] = four.x * kPrefillLarger;
-    y[1] = four.y * kPrefillLarger;
-    y[2] = four.z * kPrefillLarger;
-    y[3] = four.w * kPrefillLarger;
+  // Four outputs of a row, at once.
+  __device__ __forceinline__ void put_4(const float* from, int row, int word, int place, std::int64_t to) const {
+    const PrefillArgs& args = at_.args;
+    float y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[i] = from[word_of(row, word) + i];
+      if (args.up != nullptr) y[i] = gated_roughly(args.act, y[i], from[word_of(row, word + 2) + i]);
+      if (args.bias != nullptr) y[i] += load_float(args.bias_type, args.bias, place + i);
+    }
+    const int size = args.out_type == DType::f32 ? 4 : 2;
+    store_4(args.out_type, args.out + to * args.out_stride + std::int64_t{place} * size, y);
   }
-
-  // Four outputs of a row, one by one.
-  __device__ __forceinline__ void put_each(int row, int word, int place, int columns, std::int64_t to) const {
+  // The same, one by one.
+  __device__ __forceinline__ void put_each(const float* from, int row, int word, int place, int columns,
+                                           std::int64_t to) const {
     const PrefillArgs& args = at_.args;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const int column = at_.column(place + i);
-      float y = out_[word_of(row, word) + i] * kPrefillLarger;
-      if (args.up != nullptr) y = gated(args.act, y, out_[word_of(row, word + 2) + i] * kPrefillLarger);
+      float y = from[word_of(row, word) + i];
+      if (args.up != nullptr) y = gated_roughly(args.act, y, from[word_of(row, word + 2) + i]);
       if (args.bias != nullptr && column < columns) y += load_float(args.bias_type, args.bias, column);
       if (args.bank_out != nullptr) {
         // What is past the last column is zero, up to the bank's end.
@@ -103,10 +224,12 @@ class PrefillStore {
 
   PrefillColumnsOf at_;
   const TableSlot* slots_;
-  float* out_;
-  int c_;
+  std::byte* out_;
+  int warp_;
   int lane_;
   int count_;
 };
+
+#endif
 
 }  // namespace conclave::cuda

@@ -18,7 +18,7 @@ struct PrefillTile {
 // Shared memory behind the rings.
 template <DType type, int kRows>
 struct PrefillShared {
-  float out[prefill_warps(kRows)][kPrefillOutRows * 16];
+  alignas(16) std::byte out[prefill_groups(kRows)][prefill_out_bytes(type, kRows)];
   const std::byte* starts[prefill_columns(kRows)];  // of the columns whose weights are being copied
   alignas(16) unsigned row_starts[kRows];           // likewise
   TableSlot slots[kPrefillTold][kRows];
@@ -40,7 +40,7 @@ struct PrefillMemory {
     return at + prefill_halves(type, kRows) * prefill_half_bytes(kRows) + place * prefill_weight_bytes(type, kRows);
   }
   __device__ __forceinline__ PrefillShared<type, kRows>& shared() const {
-    static_assert(sizeof(PrefillShared<type, kRows>) <= prefill_other_bytes(kRows));
+    static_assert(sizeof(PrefillShared<type, kRows>) <= prefill_other_bytes(type, kRows));
     return *reinterpret_cast<PrefillShared<type, kRows>*>(weights(prefill_weight_stages(type, kRows)));
   }
 };

@@ -180,14 +180,18 @@ __device__ __forceinline__ void norm_run(const Run& x, const Run& weight, NormSc
   for (int j = 0; j < kRunLength; ++j) out[j] = x[j] * scale.factor * scale.inverse * weight[j];
 }
 
-// Elements i .. i+7 of row r, of which a warp has a whole chunk, to the bank.
+// Elements i .. i+7 of row r to the bank.
+__device__ __forceinline__ void put_in_bf16_bank(const BankOut& bank, std::int64_t r, std::int64_t i, const Run& run) {
+  const float first[4] = {run[0], run[1], run[2], run[3]};
+  const float second[4] = {run[4], run[5], run[6], run[7]};
+  put_bank_4(bank.bf16 + r * bank.bf16_stride, i, first);
+  put_bank_4(bank.bf16 + r * bank.bf16_stride, i + 4, second);
+}
+// The same, of whichever kind it is. A warp has a whole chunk.
 __device__ __forceinline__ void put_in_bank(const BankOut& bank, std::int64_t r, std::int64_t i, std::int64_t d,
                                             const Run& run) {
   if (bank.bf16 != nullptr) {
-    const float first[4] = {run[0], run[1], run[2], run[3]};
-    const float second[4] = {run[4], run[5], run[6], run[7]};
-    put_bank_4(bank.bf16 + r * bank.bf16_stride, i, first);
-    put_bank_4(bank.bf16 + r * bank.bf16_stride, i + 4, second);
+    put_in_bf16_bank(bank, r, i, run);
     return;
   }
   const QuantizedLane q = quantize_lane(run);
