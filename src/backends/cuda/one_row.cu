@@ -70,8 +70,9 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   const int chunks = args.chunks;
   const int units = is_block_32(type) ? args.k / 32 : chunks;  // of a column, as they are stored
   constexpr int kTerms = unit_terms(type);
-  const int row_at = static_cast<int>(block / static_cast<unsigned>(cut.parts));
-  const int part = static_cast<int>(block) - row_at * cut.parts;
+  // All rows of a part follow one another: those that meet the same weights find them in the cache.
+  const int part = static_cast<int>(block / static_cast<unsigned>(args.rows));
+  const int row_at = static_cast<int>(block) - part * args.rows;
   // The lane's column of a pass, and its superblock of a column's first pass; lanes past the pass's columns go along.
   const int per_pass = 1 << cut.pass_shift;
   const int in_pass = kHalves == 1 ? lane / 4 * cut.by_chunks >> 8 : 0;  // lane / 4 / chunks
