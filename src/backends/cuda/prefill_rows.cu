@@ -175,8 +175,8 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
         wgmma_fence();
         wgmma_bf16<N>(y, a, descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
         wgmma_commit();
-        wgmma_wait<
-            0>();  // the next step is decoded meanwhile; two at a time are no faster, other warpgroups multiply, too
+        // Other warpgroups multiply, too: two steps at a time are no faster.
+        wgmma_wait<0>();
       }
       if (lane == 0) barrier_arrive(&shared.rows_empty[rings.rows.place]);
     }
