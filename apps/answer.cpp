@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "base/fail.h"
 #include "base/utf8.h"
@@ -74,9 +75,12 @@ std::string_view name_of(StopReason reason) {
 }
 
 std::string summary(const Generation& g, std::uint64_t seed) {
-  std::string cached = g.n_cached > 0 ? fmt::format(" ({} cached)", g.n_cached) : "";
-  return fmt::format("prompt: {} tokens{}, {:.1f} tokens/s; answer: {} tokens, {:.1f} tokens/s; seed {}", g.n_prompt,
-                     cached, g.prompt_speed(), g.tokens.size(), g.step_speed(), seed);
+  const auto tokens = [](std::int64_t n) { return fmt::format("{} token{}", n, n == 1 ? "" : "s"); };
+  // A first token comes with the prompt, and the prompt may be cached: then there is no speed to tell.
+  const auto speed = [](double x) { return x > 0 ? fmt::format(", {:.1f} tokens/s", x) : std::string(); };
+  const std::string cached = g.n_cached > 0 ? fmt::format(" ({} cached)", g.n_cached) : "";
+  return fmt::format("prompt: {}{}{}; answer: {}{}; seed {}", tokens(g.n_prompt), cached, speed(g.prompt_speed()),
+                     tokens(std::ssize(g.tokens)), speed(g.step_speed()), seed);
 }
 
 std::string load_summary(Session& session) {

@@ -73,6 +73,7 @@ TEST_F(Run, TextGoesToStdoutAndSpeedsToStderr) {
   EXPECT_TRUE(has(r.err, "prompt: 5 tokens")) << r.err;
   EXPECT_TRUE(has(r.err, "answer: 12 tokens")) << r.err;
   EXPECT_TRUE(has(r.err, "tokens/s; seed ")) << r.err;
+  EXPECT_TRUE(has(on_model("-p Hello -n 1 --temp 0 --ignore-eos").err, "answer: 1 token; seed "));
   EXPECT_EQ(on_model("-p Hello -n 12 --temp 0 --ignore-eos -q").err, "");
   EXPECT_EQ(json::parse("[" + on_model("-p Hello -n 12 --temp 0 --ignore-eos --ids").out + "]"), json(want));
 }
