@@ -66,8 +66,8 @@ struct HalfColumns {
 #pragma unroll
       for (int s = 0; s < kSets; ++s) {
         const unsigned to = shared_address(ring) + stage * kStage + 2 * s * kPiece;
-        copy_16(to, from[s]);
-        copy_16(to + kPiece, from[s] + kHalfStep);
+        copy_16_of_many(to, from[s]);
+        copy_16_of_many(to + kPiece, from[s] + kHalfStep);  // bytes: half a step
         from[s] += 2 * kHalfStep;
       }
     }
@@ -188,10 +188,10 @@ struct FoundRows {
 };
 static_assert(sizeof(FoundRows) <= kHalfFound);
 
-// Work is dealt out as (batch of a list's rows, tile of columns), of one matrix tile by tile.
+// What block `block` of `blocks` does. Work is dealt out as (batch of a list's rows, tile of columns), of one matrix
+// tile by tile.
 template <DType type, int kSets>
-__global__ void __launch_bounds__(kHalfThreads, 3)
-    half_rows(const __grid_constant__ UnitArgs args, const int tiles, const int batch_rows) {
+__device__ __forceinline__ void half_block(const UnitArgs& args, int tiles, int batch_rows, int block, int blocks) {
   extern __shared__ __align__(16) std::byte half_shared[];
   auto& found = *reinterpret_cast<FoundRows*>(half_shared + kHalfWarps * kHalfRing);
   ActiveLists& active = found.active;
@@ -205,15 +205,15 @@ __global__ void __launch_bounds__(kHalfThreads, 3)
   };
   // The first weights of one matrix are fetched before anything is waited for.
   const bool one_matrix = args.table.begin == nullptr;
-  const int batches = one_matrix ? static_cast<int>(gridDim.x) / tiles : 1;
-  if (one_matrix) columns.start(args, 0, first_column(static_cast<int>(blockIdx.x) / batches));
+  const int batches = one_matrix ? blocks / tiles : 1;
+  if (one_matrix) columns.start(args, 0, first_column(block / batches));
   begin();
 #pragma unroll 1
   for (int first_list = 0, skip = 0; first_list < args.table.n_lists;) {
     if (!one_matrix) active.find(args.table, first_list, skip, batch_rows, 0);
-    const int items = one_matrix ? static_cast<int>(gridDim.x) : active.count * tiles;
+    const int items = one_matrix ? blocks : active.count * tiles;
 #pragma unroll 1
-    for (auto item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
+    for (int item = block; item < items; item += blocks) {
       const int place = one_matrix ? item % batches : item / tiles;
       const int tile = one_matrix ? item / batches : item - place * tiles;
       const int list = one_matrix ? 0 : active.at(place);
@@ -245,16 +245,57 @@ __global__ void __launch_bounds__(kHalfThreads, 3)
   }
 }
 
+template <DType type, int kSets>
+__global__ void __launch_bounds__(kHalfThreads, 3)
+    half_rows(const __grid_constant__ UnitArgs args, const int tiles, const int batch_rows) {
+  half_block<type, kSets>(args, tiles, batch_rows, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+}
+
+struct MatrixCuts {
+  int tiles[kHalfMatrices];
+  int end[kHalfMatrices];  // of its blocks
+};
+
+// Products of the same rows with matrices of their own.
+template <DType type>
+__global__ void __launch_bounds__(kHalfThreads, 3)
+    half_matrices(const __grid_constant__ HalfMatricesArgs all, const __grid_constant__ MatrixCuts cuts,
+                  const int batch_rows) {
+  const auto block = static_cast<int>(blockIdx.x);
+  const int i = block < cuts.end[0] ? 0 : block < cuts.end[1] ? 1 : 2;
+  const int before = i == 0 ? 0 : cuts.end[i - 1];
+  half_block<type, 1>(all.of[i], cuts.tiles[i], batch_rows, block - before, cuts.end[i] - before);
+}
+
+HalfRowsPlan plan_of(const UnitArgs& args, std::int64_t max_active) {
+  const RowTable& table = args.table;
+  return half_rows_plan(table.begin == nullptr ? 0 : max_active, std::min(table.n_from, table.n_slots), args.n, args.k,
+                        args.up != nullptr);
+}
+
 }  // namespace
 
 int launch_half_rows(const UnitArgs& args, std::int64_t max_active, const Stream& stream) {
-  const RowTable& table = args.table;
-  const HalfRowsPlan plan = half_rows_plan(table.begin == nullptr ? 0 : max_active,
-                                           std::min(table.n_from, table.n_slots), args.n, args.k, args.up != nullptr);
+  const HalfRowsPlan plan = plan_of(args, max_active);
   const bool is_f16 = args.type == DType::f16;
   const auto kernel = plan.sets == 1 ? (is_f16 ? half_rows<DType::f16, 1> : half_rows<DType::bf16, 1>)
                                      : (is_f16 ? half_rows<DType::f16, 2> : half_rows<DType::bf16, 2>);
   return launch(kernel, plan.launch, stream, args, plan.tiles, plan.batch);
+}
+
+int launch_half_matrices(const HalfMatricesArgs& args, const Stream& stream) {
+  MatrixCuts cuts{};
+  LaunchPlan all;
+  for (int i = 0; i < kHalfMatrices; ++i) {
+    const HalfRowsPlan one = plan_of(args.of[i], 0);
+    const std::int64_t before = all.blocks;
+    all = one.launch;
+    all.blocks += before;
+    cuts.tiles[i] = one.tiles;
+    cuts.end[i] = static_cast<int>(all.blocks);
+  }
+  const auto kernel = args.of[0].type == DType::f16 ? half_matrices<DType::f16> : half_matrices<DType::bf16>;
+  return launch(kernel, all, stream, args, cuts, plan_of(args.of[0], 0).batch);
 }
 
 }  // namespace conclave::cuda

@@ -6,8 +6,8 @@
 // same values of x: of gate and up, eight of each. A lane copies its weights to a ring in shared memory, where nobody
 // else reads them, so that many are on their way and no barrier is in the loop.
 //
-// A block takes up to four rows of a list into shared memory, and a tile of columns, some of them a warp's. Longer lists
-// go to several blocks, which run at about the same time: their weights then come from the cache.
+// A block takes up to four rows of a list into shared memory, and a tile of columns, some of them a warp's. Longer
+// lists go to several blocks, which run at about the same time: their weights then come from the cache.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -26,7 +26,7 @@ static_assert(3 * (kHalfWarps * kHalfRing + kHalfFound + kHalfRows * 2048 * 4 + 
               "three blocks on a multiprocessor, of rows of 2048");
 // Of whole matrices: more rows are worth larger tiles, fewer columns a warp each. Where warps would be fewer than these
 // with twice eight columns, they have eight.
-inline constexpr std::int64_t kHalfMatrixRows = 8;
+inline constexpr std::int64_t kHalfMatrixRows = 16;
 inline constexpr std::int64_t kHalfMatrixColumns = 2048;
 inline constexpr std::int64_t kHalfWanted = 132 * 8;
 
@@ -74,5 +74,12 @@ bool half_rows_fit(const View& w, const View& x, const View& out);
 bool takes_half_rows(const View& w, const View& x, const View& out);
 // `max_active`: lists that can have a row at all.
 int launch_half_rows(const UnitArgs& args, std::int64_t max_active, const Stream& stream);
+
+// Matrices that the same rows meet, each with a set of eight columns a warp: queries, keys and values.
+inline constexpr int kHalfMatrices = 3;
+struct HalfMatricesArgs {
+  UnitArgs of[kHalfMatrices];
+};
+int launch_half_matrices(const HalfMatricesArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda

@@ -89,8 +89,9 @@ BankForm form_of(const View& w, const View& up, const View& x, const View& out, 
 // Of so many slots, few_rows goes through long lists in passes: another kernel would most often find none.
 constexpr std::int64_t kPassedSlots = 512;
 
-// Plain weights of 16 bits by a kernel of their own. Of superblocks, lists of few rows by one kernel, of many by another:
-// wide_rows where there is Hopper, many_rows elsewhere; whole matrices one row at a time or all of them together.
+// Plain weights of 16 bits by a kernel of their own. Of superblocks, lists of few rows by one kernel, of many by
+// another: wide_rows where there is Hopper, many_rows elsewhere; whole matrices one row at a time or all of them
+// together.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
