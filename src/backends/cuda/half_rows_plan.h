@@ -19,11 +19,12 @@ inline constexpr int kHalfWarps = kHalfThreads / kWarp;
 inline constexpr int kHalfColumns = 8;              // side by side
 inline constexpr int kHalfStep = 64;                // values of k that are copied together
 inline constexpr int kHalfRows = 4;                 // at a time, at most
-inline constexpr int kHalfRing = 10240;             // bytes of weights, of a warp
+inline constexpr int kHalfRing = 8192;              // bytes of weights, of a warp
 inline constexpr int kHalfFound = 1024;             // bytes for which rows they are
 inline constexpr std::int64_t kHalfShared = 65536;  // bytes of rows, at most
 static_assert(3 * (kHalfWarps * kHalfRing + kHalfFound + kHalfRows * 2048 * 4 + 1024) <= 227 * 1024,
               "three blocks on a multiprocessor, of rows of 2048");
+static_assert(kHalfWarps * kHalfRing + kHalfFound + kHalfShared <= 99 * 1024, "every GPU has room for a block");
 // Of whole matrices: more rows are worth larger tiles, fewer columns a warp each. Where warps would be fewer than these
 // with twice eight columns, they have eight.
 inline constexpr std::int64_t kHalfMatrixRows = 16;
@@ -34,7 +35,7 @@ inline constexpr std::int64_t kHalfWanted = 132 * 8;
 constexpr int half_stages(int sets) {
   return kHalfRing / (sets * kHalfColumns * kHalfStep * 2);
 }
-static_assert(half_stages(1) == 10 && half_stages(2) == 5);
+static_assert(half_stages(1) == 8 && half_stages(2) == 4);
 
 // Rows that a block has: 0 where not one fits.
 constexpr int half_batch(std::int64_t rows, std::int64_t k) {
