@@ -8,6 +8,7 @@
 #include "backends/cuda/attention_bank.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
+#include "backends/cuda/half_rows.h"
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
@@ -25,8 +26,10 @@ namespace {
 using Ops = std::span<const Op>;
 using Found = std::optional<FusedOps>;
 
-// Products of the same rows side by side: one row at a time, alone or three of them, or all rows together.
-enum class Kernel { one_row, dense, prefill };
+// Products of the same rows side by side: one row at a time, alone or three of them, or all rows together. Those with
+// weights of 16 bits take rows as they are: nobody has to leave them in another form.
+enum class Kernel { one_row, half, dense, prefill };
+static_assert(kHalfMatrices == kSideBySide);
 struct Products {
   std::array<const Matmul*, kSideBySide> of{};
   std::size_t count = 0;
@@ -38,6 +41,7 @@ struct Products {
 std::optional<Kernel> kernel_of(const Matmul& op, const Target& target) {
   if (takes_prefill(op, target)) return Kernel::prefill;
   if (one_row_of(op)) return Kernel::one_row;
+  if (goes_beside_halves(op)) return Kernel::half;
   return takes_dense(op, target) ? std::optional(Kernel::dense) : std::nullopt;
 }
 std::optional<Products> products(Ops ops, std::size_t first, const Target& target) {
@@ -57,19 +61,21 @@ std::optional<Products> products(Ops ops, std::size_t first, const Target& targe
     if (fits && i > 0 && found.by == Kernel::one_row) {
       fits = goes_side_by_side(*one_row_of(*op)) && goes_side_by_side(*one_row_of(*found.of[0]));
     }
+    if (i > 0 && found.by == Kernel::half) fits = fits && op->w.dtype == found.of[0]->w.dtype;
     for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*found.of[j]);
     if (!fits) break;
     found.of[i] = op;
     found.count = i + 1;
   }
   if (found.count == 0) return std::nullopt;
-  if (found.count < kSideBySide && found.by == Kernel::one_row) found.count = 1;
+  if (found.count < kSideBySide && (found.by == Kernel::one_row || found.by == Kernel::half)) found.count = 1;
   return found;
 }
 
 FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank) {
   const auto ops = std::span(found.of).first(found.count);
   if (found.by == Kernel::prefill) return {first, found.count, make_prefill(ops, target, bank)};
+  if (found.by == Kernel::half) return {first, found.count, make_half_matrices(ops)};
   if (found.by == Kernel::dense) return {first, found.count, make_dense(ops, target, bank)};
   OneRowsArgs args;
   for (std::size_t i = 0; i < found.count; ++i) {
@@ -285,7 +291,7 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
     const std::size_t last = std::holds_alternative<Add>(ops[i]) ? i + 1 : i;
     const Normed rows = last < ops.size() ? normed(ops[last]) : Normed{};
     const auto after = rows.out != nullptr ? products(ops, last + 1, target) : std::nullopt;
-    if (after && can_be_banked(*rows.out, after->form()) && after->x() == *rows.out &&
+    if (after && after->by != Kernel::half && can_be_banked(*rows.out, after->form()) && after->x() == *rows.out &&
         std::get<Matmul>(ops[last + 1]).live == *rows.live) {
       const BankOut bank = bank_of(bytes, after->form(), *rows.out);
       Found before = norm(ops, i, bank);

@@ -1,7 +1,8 @@
 // Neighbouring ops of a program that go in one launch, with the bits they have one by one:
 //
-//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values; of
-//                                                       prefill rows any number, which become bf16 once
+//   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values (with
+//                                                       weights of 16 bits up to 16); of prefill rows any number,
+//                                                       which become bf16 once
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
 //   add, rms_norm                                       of the sum
 //   moe_route, moe_group                                of up to 128 tokens

@@ -11,6 +11,7 @@
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/gate_up.h"
+#include "backends/cuda/half_rows_plan.h"
 #include "backends/cuda/launch_op.h"
 #include "backends/cuda/many_rows_plan.h"
 #include "backends/cuda/one_row.h"
@@ -29,6 +30,11 @@ constexpr std::int64_t kByBlockOwn = 512;
 // Whether the kernels for superblocks can take this product, or those for blocks of 32 in planes.
 bool takes_units(const View& w, const View& x, const View& out) {
   return (units_fit(w) || blocks_fit(w)) && even_stride(x).has_value() && even_stride(out).has_value();
+}
+
+// Whether a kernel can take it in one pass, with up beside it where there is one.
+bool takes_pass(const View& w, const View& x, const View& out) {
+  return takes_units(w, x, out) || half_rows_fit(w, x, out);
 }
 
 // Products of one row at a time, where they can be.
@@ -83,8 +89,9 @@ BankForm form_of(const View& w, const View& up, const View& x, const View& out, 
 // Of so many slots, few_rows goes through long lists in passes: another kernel would most often find none.
 constexpr std::int64_t kPassedSlots = 512;
 
-// Superblocks: lists of few rows by one kernel, of many by another: wide_rows where there is Hopper, many_rows
-// elsewhere. Of whole matrices, one row at a time or all of them together.
+// Plain weights of 16 bits by a kernel of their own. Of superblocks, lists of few rows by one kernel, of many by
+// another: wide_rows where there is Hopper, many_rows elsewhere; whole matrices one row at a time or all of them
+// together.
 void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
@@ -127,6 +134,10 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
                 .act = v.act};
+  if (half_rows_fit(v.w, bank.x, v.out)) {
+    check(launch_half_rows(args, rows.max_active(), at.stream), op);
+    return;
+  }
   if (blocks_fit(v.w)) {
     check(launch_block_rows(args, has_few_rows(args.table.n_rows, rows.max_active()), at.stream), op);
     return;
@@ -153,7 +164,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
 void multiply(const ProductViews& v, const RowBank& bank, const OpRows& rows, const Room& room, const CudaRun& at,
               std::string_view op) {
   if (bank.n_rows == 0) return;
-  if (bank.bf16 != nullptr || takes_units(v.w, bank.x, v.out)) {
+  if (bank.bf16 != nullptr || takes_pass(v.w, bank.x, v.out)) {
     multiply_units(v, bank, rows, room, at, op);
   } else {
     check(launch_product({bank, rows.at(at.scratch), rows.max_slots(), v.w, v.bias, v.out}, at.stream), op);
@@ -190,7 +201,7 @@ class ProductOp final : public CudaOp {
   bool takes_float_rows() const {
     const View x = bank_.at(nullptr).x;
     return is_float(views_.w.type) && views_.w.rank == 2 && x.rank == 2 && x.type == DType::f32 &&
-           fits_float_rows(x.dims[0], views_.w.dims[0], views_.w.dims[1]);
+           fits_float_rows(x.dims[0], views_.w.dims[0], views_.w.dims[1]) && !takes_half_rows(views_.w, x, views_.out);
   }
   void enqueue_float_rows(const CudaRun& at) const {
     const View x = bank_.at(nullptr).x;
@@ -299,7 +310,7 @@ GateUpProduct::GateUpProduct(const Room& room, std::int64_t rows, const Tensor& 
       up_(view_of(up)),
       out_(view_of(out)),
       fused_(takes_prefill({.w = gate_, .up = up_, .out = out_}, phase, room.prefill) ||
-             (gate.dtype == up.dtype && takes_units(gate_, view_of(x), out_) && takes_units(up_, view_of(x), out_))),
+             (gate.dtype == up.dtype && takes_pass(gate_, view_of(x), out_) && takes_pass(up_, view_of(x), out_))),
       bank_(x, form_of(gate_, up_, view_of(x), out_, rows, phase, room), scratch, made),
       into_(into),
       act_(act),

@@ -28,6 +28,7 @@ struct Block {
   bool norms = true;
   DType cache = DType::f16;
   RopeStyle style = RopeStyle::neox;
+  bool halves = false;  // weights of 16 bits
   std::vector<std::shared_ptr<Buffer>> buffers;
   std::vector<std::vector<std::byte>> contents;  // of the buffers, before a run
   Rng rng{5};
@@ -80,13 +81,11 @@ struct Block {
     const Tensor q = blank(DType::f32, {n_tokens, kHeads * d_head});
     const Tensor k = blank(DType::f32, {n_tokens, kKvHeads * d_head});
     const Tensor v = blank(DType::f32, {n_tokens, kKvHeads * d_head});
-    p.matmul({.x = x, .w = weights(DType::q4_k, kHeads * d_head), .live = alive, .out = q});
-    p.matmul({.x = x,
-              .w = weights(DType::q4_k, kKvHeads * d_head),
-              .bias = values({kKvHeads * d_head}),
-              .live = alive,
-              .out = k});
-    p.matmul({.x = x, .w = weights(DType::q6_k, kKvHeads * d_head), .live = alive, .out = v});
+    const DType type = halves ? DType::bf16 : DType::q4_k;
+    p.matmul({.x = x, .w = weights(type, kHeads * d_head), .live = alive, .out = q});
+    p.matmul(
+        {.x = x, .w = weights(type, kKvHeads * d_head), .bias = values({kKvHeads * d_head}), .live = alive, .out = k});
+    p.matmul({.x = x, .w = weights(halves ? type : DType::q6_k, kKvHeads * d_head), .live = alive, .out = v});
     const auto heads = [&](const Tensor& t) {
       return dense(*t.buffer, 0, DType::f32, {n_tokens, t.dim(1) / d_head, d_head});
     };
@@ -367,6 +366,11 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
     Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .cache = kind.cache, .style = kind.style};
     const Program program = block.record(kind.n_tokens, kind.live);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+  for (const std::int64_t n_tokens : {1, 3, 8}) {
+    Block block{.device = device, .halves = true};
+    const Program program = block.record(n_tokens, static_cast<std::int32_t>(n_tokens));
+    expect_the_same_together(device, block, program, 4, n_tokens);
   }
 }
 

@@ -274,6 +274,23 @@ std::vector<CaseSpec> moe_matmul_cases() {
       return moe_matmul_op(b, {.form = Form::listed, .w = w, .n = 3, .k = 300, .slice_of_stack = true});
     });
   }
+  for (const DType w : {DType::f16, DType::bf16}) {
+    for (const Form form : kForms) {
+      const ProductShape shape{.routing = {.n_tokens = 30, .top_k = 3, .n_experts = 9, .spread = Spread::some_invalid},
+                               .form = form,
+                               .w = w,
+                               .n = 70,
+                               .k = 192,
+                               .per_slot = form == Form::listed};
+      list.add(fmt::format("weights {}, {}, several rows each", dtype_info(w).name, form_name(form)),
+               [=](CaseBuilder& b) { return moe_matmul_op(b, shape); });
+      list.add(fmt::format("weights {}, {}, lists of nonsense", dtype_info(w).name, form_name(form)),
+               [=](CaseBuilder& b) {
+                 const ProductShape odd{.form = form, .w = w, .k = 64};
+                 return with_nonsense(b, std::get<MoeMatmul>(moe_matmul_op(b, odd)));
+               });
+    }
+  }
   // An indirect grid that covers less than there is: the product stops there.
   for (const std::vector<std::int32_t>& grid : {std::vector{1, 9, 4}, std::vector{9, 1, 4}, std::vector{9, 9, 2}}) {
     list.add(fmt::format("a grid of [{}]", fmt::join(grid, ",")), [=](CaseBuilder& b) {
