@@ -77,7 +77,8 @@ struct HeadShared {
 };
 
 __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_constant__ HeadRowsArgs args) {
-  begin_unless(args.early);
+  const bool early = args.early && args.write.places == nullptr;  // places are written by the kernel before
+  begin_unless(early);
   __shared__ __align__(16) HeadShared shared;
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
     shared.turns[i] = turn_of(args.rope, position, i);
   }
   const std::int64_t place = own_place<kHeadWarps * kWarp>(args.write, t);  // and the turns are there
-  begin_if(args.early);
+  begin_if(early);
   Run run;
   fetch(unit, run);
   if (!is_live(count, t)) return;
