@@ -85,13 +85,9 @@ __global__ void __launch_bounds__(kTokenThreads, 2) lone_heads(const __grid_cons
   };
 
   if (copies) {
-    for (int i = LoneCache::copier(); i < 2 * kTileRows * kLoneHeadPieces; i += kLoneCopyWarps * kWarp) {
-      const int its_row = i / kLoneHeadPieces % kTileRows;
+    for (int i = LoneCache::copier(); i < 2 * kLoneGroup * kLoneHeadPieces; i += kLoneCopyWarps * kWarp) {
+      const int its_row = i / kLoneHeadPieces % kLoneGroup;
       if (its_row >= args.group) (&shared.q[0][0])[i] = {0, 0, 0, 0};
-    }
-    for (int i = LoneCache::copier(); i < (kTileRows - kLoneGroup) * kWeightPieces; i += kLoneCopyWarps * kWarp) {
-#pragma unroll
-      for (int u = 0; u < kLoneAtOnce; ++u) (&shared.weights[u][kLoneGroup][0])[i] = {0, 0, 0, 0};
     }
     cache.find([&](std::int32_t position) {
       const int pair = LoneCache::copier();

@@ -25,9 +25,9 @@ struct LoneContext {
 };
 
 struct LoneHeadsShared {
-  uint4 q[2][kTileRows * kLoneHeadPieces];               // high and low parts
-  uint4 weights[kLoneAtOnce][kTileRows][kWeightPieces];  // before there are any: sines and cosines
-  float4 max[kLoneAtOnce][kLoneGroup][kUnitWarps / 4];   // of what a row sees, by each warp
+  uint4 q[2][kLoneGroup * kLoneHeadPieces];               // high and low parts
+  uint4 weights[kLoneAtOnce][kLoneGroup][kWeightPieces];  // before there are any: sines and cosines
+  float4 max[kLoneAtOnce][kLoneGroup][kUnitWarps / 4];    // of what a row sees, by each warp
   float2 range_sums[kLoneMaxUnits / kRangeUnits];
   LoneContext context;
   std::int32_t own_rows[kLoneOwnUnits];  // of the block's units: the row that is the token's own; -1: none
@@ -158,11 +158,12 @@ struct LoneHead {
 
 // q . k of the warp's eight positions of n units, high and low parts.
 template <int n>
-__device__ __forceinline__ void add_lone_scores(const uint4 (&q)[2][kTileRows * kLoneHeadPieces],
+__device__ __forceinline__ void add_lone_scores(const uint4 (&q)[2][kLoneGroup * kLoneHeadPieces],
                                                 const uint4* const (&keys)[n], float (&y)[n][2][4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int q_at = tile_piece<kLoneHeadWidth>(lane % 16, lane / 16);
+  const uint4* const own_q = q[lane / 16];
+  const int q_at = tile_piece<kLoneHeadWidth>(lane % 8, lane / 8 % 2);
   const int key_at = lone_piece_of(warp * 8 + lane % 8, lane / 8);
 #pragma unroll
   for (int step = 0; step < kLoneHeadWidth / 16; step += 2) {
@@ -171,10 +172,10 @@ __device__ __forceinline__ void add_lone_scores(const uint4 (&q)[2][kTileRows * 
     for (int u = 0; u < n; ++u) load_tiles(k[u], keys[u] + step / 4 * kLoneHalfPieces + (key_at ^ 2 * step % 8));
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      unsigned high[4];
-      unsigned low[4];
-      load_tiles(high, q[0] + further_piece(q_at, 2 * (step + j)));
-      load_tiles(low, q[1] + further_piece(q_at, 2 * (step + j)));
+      unsigned part[4];  // high, high, low, low: a tile has eight rows, the other eight are zeros
+      load_tiles(part, own_q + further_piece(q_at, 2 * (step + j)));
+      const unsigned high[4] = {part[0], 0, part[1], 0};
+      const unsigned low[4] = {part[2], 0, part[3], 0};
 #pragma unroll
       for (int u = 0; u < n; ++u) {
         add_mma_f16_k16(y[u][0], high, k[u][2 * j], k[u][2 * j + 1]);
@@ -205,7 +206,7 @@ __device__ __forceinline__ void finish_lone_scores(const float (&y)[2][4], float
 // Their weights, left for the other warps. Returns the largest over all warps.
 __device__ __forceinline__ float leave_lone_weights(const float (&scores)[2],
                                                     const float4 (&of_warps)[kLoneGroup][kUnitWarps / 4],
-                                                    uint4 (&weights)[kTileRows][kWeightPieces]) {
+                                                    uint4 (&weights)[kLoneGroup][kWeightPieces]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const float4 a = of_warps[lane / 4][0];
@@ -218,19 +219,18 @@ __device__ __forceinline__ float leave_lone_weights(const float (&scores)[2],
 }
 
 // All positions of a unit: weights times values, for the warp's part of d_v, and the sum of weights.
-__device__ __forceinline__ void add_lone_values(const uint4 (&weights)[kTileRows][kWeightPieces], const uint4* values,
+__device__ __forceinline__ void add_lone_values(const uint4 (&weights)[kLoneGroup][kWeightPieces], const uint4* values,
                                                 float (&acc)[kValueTiles<kLoneHeadWidth>][4], float (&sums)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int own = lone_piece_of(lane, warp * kValueTiles<kLoneHeadWidth>);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    unsigned p[2][4];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      load_tiles(p[j], &weights[lane % 16][lane / 16 + 4 * half + 2 * j]);
-      add_mma_f16_k16(sums, p[j], kOnes, kOnes);
-    }
+    unsigned four[4];
+    load_tiles(four, &weights[lane % 8][lane / 8 + 4 * half]);
+    const unsigned p[2][4] = {{four[0], 0, four[1], 0}, {four[2], 0, four[3], 0}};
+    add_mma_f16_k16(sums, p[0], kOnes, kOnes);
+    add_mma_f16_k16(sums, p[1], kOnes, kOnes);
 #pragma unroll
     for (int n = 0; n < kValueTiles<kLoneHeadWidth>; ++n) {
       unsigned v[4];

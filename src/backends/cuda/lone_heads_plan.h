@@ -18,7 +18,7 @@ inline constexpr int kLoneGroup = 8;                        // heads of a KV hea
 inline constexpr int kLoneCluster = 16;
 inline constexpr int kLonePart = kLoneGroup * kLoneHeadWidth / kLoneCluster;  // elements that a block merges
 inline constexpr int kLoneAtOnce = 2;                                         // units that a block computes together
-inline constexpr int kLoneHeldUnits = 5;   // whose keys and values a block has room for, at most
+inline constexpr int kLoneHeldUnits = 4;   // whose keys and values a block has room for, at most
 inline constexpr int kLoneMaxUnits = 128;  // of a context
 inline constexpr int kLoneOwnUnits = kLoneMaxUnits / kLoneCluster;  // of a block
 inline constexpr int kLonePairs = kLoneHeadWidth / 2;
@@ -87,13 +87,15 @@ constexpr int lone_held_units(std::int64_t max_units) {
 // Bytes: queries; weights; maxima; ranges' sums; what the context is; one number per row; barriers. Before it keys and
 // values; after it, of each unit of the context, its part of the rows, and two numbers.
 inline constexpr std::int64_t kLoneHeadsFixed =
-    2 * kTileRows * 2 * kLoneHeadWidth + kLoneAtOnce * (kTileRows * kWeightPieces * 16 + kLoneGroup * kUnitWarps * 4) +
-    kLoneMaxUnits / kRangeUnits * 8 + kLoneOwnUnits * 8 + 32 + kLoneGroup * 4 + 8 + kLoneHeldUnits * 8;
+    2 * kLoneGroup * 2 * kLoneHeadWidth +
+    kLoneAtOnce * (kLoneGroup * kWeightPieces * 16 + kLoneGroup * kUnitWarps * 4) + kLoneMaxUnits / kRangeUnits * 8 +
+    kLoneOwnUnits * 8 + 32 + kLoneGroup * 4 + ceil_div(1 + kLoneHeldUnits, 2) * 16;
 inline constexpr std::int64_t kLoneUnitBytes = 2 * kUnit * 2 * kLoneHeadWidth;
 constexpr std::int64_t lone_heads_shared(std::int64_t max_units) {
   return kLoneHeadsFixed + lone_held_units(max_units) * kLoneUnitBytes + max_units * (kLonePart * 4 + 8);
 }
-static_assert(lone_heads_shared(48) + 92 * 1024 <= 226 * 1024);  // beside the products before it
+static_assert(lone_heads_shared(48) + 93 * 1024 <= 226 * 1024);  // beside the products before it,
+static_assert(lone_heads_shared(72) + 68 * 1024 <= 226 * 1024);  // where those are of Q4_K
 static_assert(lone_heads_shared(kLoneMaxUnits) <= 220 * 1024);
 
 constexpr LaunchPlan lone_heads_plan(const LoneHeadsArgs& args) {
