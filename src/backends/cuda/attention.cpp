@@ -146,6 +146,8 @@ class CudaMmaAttention final : public CudaOp {
     }
     if (plan_.use_many) check(launch_attention_many(args_, plan_, kept, run.stream), what_);
   }
+  // It may read what tells of tokens and pages before it waits for the op before it.
+  void start_early() { args_.early = plan_.use_few && !plan_.use_many; }
   // Whether it can leave its rows there, too: where `few` or `units` has all of them, and a block whole chunks.
   bool leaves_rows(const BankOut& bank) {
     const std::int64_t of_block = plan_.few.n_heads * args_.out.dims[2];
@@ -215,10 +217,16 @@ std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) 
   return std::make_unique<CudaAttention>(op, target);
 }
 
-std::unique_ptr<CudaOp> make_banked_attention(const Attention& op, const Target& target, const BankOut& bank) {
-  if (attention_kernel(op, target) != AttentionKernel::mma) return nullptr;
+bool takes_mma_attention(const Attention& op, const Target& target) {
+  return attention_kernel(op, target) == AttentionKernel::mma;
+}
+
+std::unique_ptr<CudaOp> make_decode_attention(const Attention& op, const Target& target, bool early,
+                                              const BankOut& bank) {
+  if (!takes_mma_attention(op, target)) return nullptr;
   auto made = std::make_unique<CudaMmaAttention>(op, target);
-  if (!made->leaves_rows(bank)) return nullptr;
+  if (bank.given() && !made->leaves_rows(bank)) return nullptr;
+  if (early) made->start_early();
   return made;
 }
 

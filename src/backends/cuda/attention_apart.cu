@@ -18,19 +18,16 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const int rank = static_cast<int>(blockIdx.x % kRangeUnits);
   const int workers = static_cast<int>(cut.workers);
   const Rows rows = rows_of_token(args, cut, blockIdx.x / kRangeUnits);
-  begin();
+  begin_unless(args.early);
   // Asked for together, before anything is waited for.
-  const std::int32_t seq = int_at(args.seqs, rows.first_token);
-  const std::int32_t position = int_at(args.positions, rows.first_token);
+  const std::int32_t seq = __ldcg(&int_at(args.seqs, rows.first_token));
+  const std::int32_t position = __ldcg(&int_at(args.positions, rows.first_token));
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  OwnQueries<width> own_queries;
-  own_queries.ask(args, rows, warp);
-  if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
   const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
   std::int32_t length = 0;
-  if (is_seq) length = int_at(args.lengths, seq);
+  if (is_seq) length = __ldcg(&int_at(args.lengths, seq));
   // The block's ith unit; there are fewer than 2^25 and blocks.
   const auto unit_of = [&](int i) { return (rows.worker + i * workers) * kRangeUnits + rank; };
   const auto position_of = [&](int i, int nth) { return static_cast<std::int64_t>(unit_of(i)) * kUnit + nth; };
@@ -40,7 +37,10 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const auto end = seen_positions<std::int64_t>(args, is_seq, position, length);
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
-  if (rows.worker > 0 && rows.worker >= n_ranges) return;  // all blocks of the cluster
+  begin_if(args.early);
+  if (rows.first_token >= n_live || (rows.worker > 0 && rows.worker >= n_ranges)) return;  // all blocks of the cluster
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
   const bool keep = workers > 1 && n_ranges > 1;
   const auto checked = [&](const DevicePlace& at, int kv_head) {
     return at.page < args.kv.n_pages ? rows_at(args, kv_head, at) : RowPlace{};

@@ -1,4 +1,4 @@
-// Attention that leaves its output as the rows of the product that comes next, too. Host code alone.
+// Attention that does more or starts sooner than the op alone. Host code alone.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,12 @@
 
 namespace conclave::cuda {
 
-// As int8 in `bank`, where `out` is dense and f32 and its rows are whole chunks; null where it cannot.
-std::unique_ptr<CudaOp> make_banked_attention(const Attention& op, const Target& target, const BankOut& bank);
+// Its output is left as int8 in `bank`, too, where one is given: where `out` is dense and f32 and its rows are whole chunks.
+// `early`: of what it reads the op before writes queries, keys and values alone. Null where it cannot.
+std::unique_ptr<CudaOp> make_decode_attention(const Attention& op, const Target& target, bool early,
+                                              const BankOut& bank);
+
+// Whether it goes as attention_mma_plan.h says.
+bool takes_mma_attention(const Attention& op, const Target& target);
 
 }  // namespace conclave::cuda

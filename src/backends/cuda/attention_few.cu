@@ -102,28 +102,27 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   const int workers = static_cast<int>(cut.workers);
   const Rows rows = rows_of_token(args, cut, item);
   // Asked for together, before anything is waited for.
-  const std::int32_t seq = int_at(args.seqs, rows.first_token);
-  const std::int32_t position = int_at(args.positions, rows.first_token);
+  const std::int32_t seq = __ldcg(&int_at(args.seqs, rows.first_token));
+  const std::int32_t position = __ldcg(&int_at(args.positions, rows.first_token));
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  OwnQueries<width> own_queries;
-  own_queries.ask(args, rows, warp);
-  if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the first units lie, each thread one position.
   const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
   std::int32_t length = 0;
-  if (is_seq) length = int_at(args.lengths, seq);
+  if (is_seq) length = __ldcg(&int_at(args.lengths, seq));
   const unsigned first = static_cast<unsigned>(rows.worker) * kRange + static_cast<unsigned>(tid);
   DevicePlace asked;
   if (first < args.context) asked = ask_place(args.kv, seq, first);
-  __syncthreads();  // nobody still reads what the item before this one left
-  if (tid == 0) shared.rows = rows;
-  own_queries.write(args, warp, lane, shared);
   const std::int64_t seen = min(min(std::int64_t{position} + 1, std::int64_t{length}), args.context);
   const unsigned end = is_seq && seen > 0 ? static_cast<unsigned>(seen) : 0;  // what the token sees
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
-  if (rows.worker > 0 && rows.worker >= n_ranges) return;
+  begin_if(args.early);
+  if (rows.first_token >= n_live || (rows.worker > 0 && rows.worker >= n_ranges)) return;
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
+  __syncthreads();  // nobody still reads what the item before this one left
+  if (tid == 0) shared.rows = rows;
   const bool keep = workers > 1 && n_ranges > 1;
   // The block's ith unit; n_units or more: there is none.
   const auto unit_of = [&](int i) { return (rows.worker + i / kRangeUnits * workers) * kRangeUnits + i % kRangeUnits; };
@@ -143,10 +142,11 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Attentio
   };
 #pragma unroll 1
   for (int i = 0; i < kUnitStages; ++i) ask(i, i, i - 1);
-  const FewQueries<width> queries(shared.q);
-  const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
+  own_queries.write(args, warp, lane, shared);
   await_copies<kUnitStages - 1>();
   __syncthreads();
+  const FewQueries<width> queries(shared.q);
+  const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 
   float y[2][4] = {};  // scores before the factor, high and low parts
   queries.add_half(0, shared.keys[0] + warp * width, y[0], y[1]);
@@ -238,7 +238,7 @@ template <int width>
 __global__ void __launch_bounds__(kTokenThreads, width <= 128 ? 2 : 1)
     few_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                const __grid_constant__ KeptRanges kept) {
-  begin();
+  begin_unless(args.early);
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<FewShared<width>*>(memory);
   const auto n_items = static_cast<unsigned>(items_of(cut, args.k.dims[2]));

@@ -164,19 +164,16 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   const int lane = tid % kWarp;
   const int workers = static_cast<int>(cut.workers);
   const Rows rows = rows_of_token(args, cut, blockIdx.x);
-  begin();
+  begin_unless(args.early);
   // Asked for together, before anything is waited for.
-  const std::int32_t seq = int_at(args.seqs, rows.first_token);
-  const std::int32_t position = int_at(args.positions, rows.first_token);
+  const std::int32_t seq = __ldcg(&int_at(args.seqs, rows.first_token));
+  const std::int32_t position = __ldcg(&int_at(args.positions, rows.first_token));
   const std::int64_t n_live = live_rows(args.live, args.q.dims[0]);
-  OwnQueries<width> own_queries;
-  own_queries.ask(args, rows, warp);
-  if (rows.first_token >= n_live) return;
 
   // The same: the length, and where the warp's unit lies, two positions a lane.
   const bool is_seq = seq >= 0 && seq < args.lengths.dims[0];
   std::int32_t length = 0;
-  if (is_seq) length = int_at(args.lengths, seq);
+  if (is_seq) length = __ldcg(&int_at(args.lengths, seq));
   SmallPlaces& places = shared.places[warp];
   DevicePlace asked[2];
   const auto position_of = [&](int range, int half) {
@@ -193,7 +190,10 @@ __global__ void __launch_bounds__(kTokenThreads, 1)
   const auto end = seen_positions<unsigned>(args, is_seq, position, length);
   const int n_units = static_cast<int>((end + kUnit - 1) / kUnit);
   const int n_ranges = (n_units + kRangeUnits - 1) / kRangeUnits;
-  if (rows.worker > 0 && rows.worker >= n_ranges) return;
+  begin_if(args.early);
+  if (rows.first_token >= n_live || (rows.worker > 0 && rows.worker >= n_ranges)) return;
+  OwnQueries<width> own_queries;
+  own_queries.ask(args, rows, warp);
   const bool keep = workers > 1 && n_ranges > 1;
 
   // By the whole warp, which reads no places before these. `there`: bit i for the ith position; where none is, nothing

@@ -11,6 +11,12 @@ __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+// The same where nothing was written that others are to see: it waits for no store.
+__device__ __forceinline__ void arrive_at_cluster_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void await_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

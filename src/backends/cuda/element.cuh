@@ -66,14 +66,14 @@ __device__ __forceinline__ float& float_at(const View& v, std::int64_t i, std::i
 // Rows that count: a count on the device, where there is one, held to [0, rows].
 __device__ __forceinline__ std::int64_t live_rows(const std::int32_t* live, std::int64_t rows) {
   if (live == nullptr) return rows;
-  const std::int64_t count = *live;
+  const std::int64_t count = __ldcg(live);
   return count < 0 ? 0 : (count > rows ? rows : count);
 }
 
 // The same for a kernel that reads rows first and then asks which of them count: nothing waits for the number before
 // that.
 __device__ __forceinline__ std::int32_t live_count(const std::int32_t* live) {
-  return live == nullptr ? 0x7FFFFFFF : *live;
+  return live == nullptr ? 0x7FFFFFFF : __ldcg(live);
 }
 __device__ __forceinline__ bool is_live(std::int32_t count, std::int64_t row) {
   return row >> 31 == 0 && static_cast<std::int32_t>(row) < count;

@@ -12,6 +12,7 @@
 #include "backends/cuda/head_rows_plan.h"
 #include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/lone_heads.h"
 #include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
@@ -108,7 +109,45 @@ class HeadRowsOp final : public CudaOp {
   std::string what_;
 };
 
-Found head_rows(Ops ops, std::size_t first) {
+// What an op norms, and how many rows of it are alive.
+struct Normed {
+  const Tensor* out = nullptr;  // null: nothing
+  const Tensor* live = nullptr;
+};
+Normed normed(const Op& op) {
+  if (const auto* norm = std::get_if<RmsNorm>(&op)) return {&norm->out, &norm->live};
+  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return {&ffn->next.out, &ffn->live};
+  return {};
+}
+
+// Whether products come before, which write none of `inputs`, nor does a norm that may be in their launch.
+bool follow_products(Ops ops, std::size_t first, std::initializer_list<const Tensor*> inputs) {
+  if (first == 0 || op_at<Matmul>(ops, first - 1) == nullptr) return false;
+  while (first > 0) {
+    const Op& before = ops[--first];
+    const auto* product = std::get_if<Matmul>(&before);
+    const Tensor* made = product != nullptr ? &product->out : normed(before).out;
+    if (made != nullptr && overlap_any(*made, inputs)) return false;
+    if (product == nullptr) break;
+  }
+  return true;
+}
+
+// Attention of one token's heads, with them in one launch. `weights`: of their norms.
+std::unique_ptr<CudaOp> heads_with(Ops ops, std::size_t first, const Attention* op, const KvWrite& write,
+                                   const Tensor& q, std::initializer_list<const Tensor*> weights,
+                                   const HeadRowsArgs& args, const Target& target) {
+  if (op == nullptr || op->q != q || op->kv.k != write.kv.k || op->kv.v != write.kv.v ||
+      op->kv.pages != write.kv.pages || op->seqs != write.seqs || op->positions != write.positions ||
+      op->live != write.live || overlap_any(op->lengths, {&q, &write.k, &write.kv.k, &write.kv.v}) ||
+      overlap_any(op->out, {&q, &write.k, &write.v, &write.kv.k, &write.kv.v}) || overlap_any(op->out, weights)) {
+    return nullptr;
+  }
+  const bool early = args.early && follow_products(ops, first, {&op->kv.k, &op->kv.v, &op->lengths});
+  return make_lone_heads(args, *op, early, target);
+}
+
+Found head_rows(Ops ops, std::size_t first, const Target& target) {
   std::size_t i = first;
   const auto* q_norm = op_at<RmsNorm>(ops, i);
   const auto* k_norm = q_norm != nullptr ? op_at<RmsNorm>(ops, i + 1) : nullptr;
@@ -157,6 +196,16 @@ Found head_rows(Ops ops, std::size_t first) {
   args.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
   args.k_pool_runs = runs(args.write.k_pool);
   args.v_pool_runs = runs(args.write.v_pool);
+  const Tensor none;
+  args.early =
+      follow_products(ops, first,
+                      {&write->kv.pages, &write->seqs, &q->positions, &q->factors, &q->live,
+                       q_norm != nullptr ? &q_norm->weight : &none, k_norm != nullptr ? &k_norm->weight : &none});
+  if (auto both = heads_with(ops, first, op_at<Attention>(ops, i + 3), *write, q->x,
+                             {q_norm != nullptr ? &q_norm->weight : &none, k_norm != nullptr ? &k_norm->weight : &none},
+                             args, target)) {
+    return FusedOps{first, i + 4 - first, std::move(both)};
+  }
   return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
@@ -214,20 +263,19 @@ Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank,
   return FusedOps{first, 1, make_ffn(*op, target, bank, made)};
 }
 
-// What an op norms, and how many rows of it are alive.
-struct Normed {
-  const Tensor* out = nullptr;  // null: nothing
-  const Tensor* live = nullptr;
-};
-Normed normed(const Op& op) {
-  if (const auto* norm = std::get_if<RmsNorm>(&op)) return {&norm->out, &norm->live};
-  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return {&ffn->next.out, &ffn->live};
-  return {};
-}
-
 bool can_be_banked(const Tensor& t, BankForm form) {
   const bool whole = t.rank == 2 && t.dtype == DType::f32 && t.dim(1) % kChunk == 0;
   return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
+}
+
+// Whether the op before writes queries, keys and values alone, of what attention reads.
+bool follows_its_heads(Ops ops, std::size_t i, const Attention& op) {
+  const auto* write = i > 0 ? op_at<KvWrite>(ops, i - 1) : nullptr;
+  if (write == nullptr) return false;
+  const auto apart = [&](const Tensor& input) {
+    return !overlap_any(input, {&op.q, &write->k, &write->kv.k, &write->kv.v});
+  };
+  return apart(op.kv.pages) && apart(op.lengths) && apart(op.seqs) && apart(op.positions) && apart(op.live);
 }
 
 // Whether products are of the rows that attention writes, all heads of a token together.
@@ -305,19 +353,25 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
     }
     // Attention, and the product of its rows.
     if (const auto* attention = op_at<Attention>(ops, i)) {
+      const bool early = follows_its_heads(ops, i, *attention);
       const auto then = products(ops, i + 1, target);
       if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
           are_rows_of(*attention, *then)) {
         const BankOut bank = bank_of(bytes, then->form(), then->x());
-        if (auto op = make_banked_attention(*attention, target, bank)) {
+        if (auto op = make_decode_attention(*attention, target, early, bank)) {
           fused.push_back({i, 1, std::move(op)});
           fused.push_back(make_products(*then, i + 1, target, bank));
           i += 1 + then->count;
           continue;
         }
       }
+      if (auto op = early ? make_decode_attention(*attention, target, true, {}) : nullptr) {
+        fused.push_back({i, 1, std::move(op)});
+        ++i;
+        continue;
+      }
     }
-    Found found = head_rows(ops, i);
+    Found found = head_rows(ops, i, target);
     if (!found) found = routed_groups(ops, i, target);
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);

@@ -3,7 +3,7 @@
 //   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values (with
 //                                                       weights of 16 bits up to 16); of prefill rows any number,
 //                                                       which become bf16 once
-//   [rms_norm, rms_norm,] rope, rope, kv_write          of heads
+//   [rms_norm, rms_norm,] rope, rope, kv_write          of heads; and attention, of one token
 //   add, rms_norm                                       of the sum
 //   moe_route, moe_group                                of up to 128 tokens
 //

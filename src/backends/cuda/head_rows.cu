@@ -77,7 +77,8 @@ struct HeadShared {
 };
 
 __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_constant__ HeadRowsArgs args) {
-  begin();
+  const bool early = args.early && args.write.places == nullptr;  // places are written by the kernel before
+  begin_unless(early);
   __shared__ __align__(16) HeadShared shared;
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
   const int step = static_cast<int>(blocks) * kHeadWarps;
   int unit = static_cast<int>(blockIdx.x % blocks) * kHeadWarps + warp;
   const std::int32_t count = live_count(args.rope.live);
-  const double position = int_at(args.rope.positions, t);
+  const double position = __ldcg(&int_at(args.rope.positions, t));
 
   const auto row_at = [&](int at) {
     return at < n_heads          ? row_of(q, t, at)
@@ -106,28 +107,36 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
     const int width = !of_v ? d : args.v_runs ? static_cast<int>(v.dims[2]) : 0;
     if (at < n_units && first < width) load_run<true>(DType::f32, row_at(at), first, width, run);
   };
-  Run run;
-  fetch(unit, run);  // what is not live is there, too: nothing waits for the count
-  if (!is_live(count, t)) return;
+  // Of the norm of the warp's head.
+  const auto weight_words = [&](int at) {
+    const View& weight = at < n_heads ? args.q_norm : args.k_norm;
+    RunWords words{};
+    if (weight.data != nullptr && at < n_heads + n_kv && first < d) {
+      words = load_words<true>(weight.type, weight.data, first, d);
+    }
+    return words;
+  };
+  RunWords words = weight_words(unit);
   for (int i = tid; i < args.rope.n_rot / 2; i += kHeadWarps * kWarp) {
     shared.turns[i] = turn_of(args.rope, position, i);
   }
   const std::int64_t place = own_place<kHeadWarps * kWarp>(args.write, t);  // and the turns are there
+  begin_if(early);
+  Run run;
+  fetch(unit, run);
+  if (!is_live(count, t)) return;
 
   for (; unit < n_units; unit += step) {
     Run next;
     fetch(unit + step, next);
+    const RunWords next_words = weight_words(unit + step);
     const bool of_q = unit < n_heads;
     const bool of_v = unit >= n_heads + n_kv;
     std::byte* row = row_at(unit);
     float* own_row = shared.rows[warp];
     if (!of_v) {
       const View& weight = of_q ? args.q_norm : args.k_norm;
-      if (weight.data != nullptr) {
-        RunWords words{};
-        if (first < d) words = load_words<true>(weight.type, weight.data, first, d);
-        norm_short_run(weight.type, words, d, args.eps, run);
-      }
+      if (weight.data != nullptr) norm_short_run(weight.type, words, d, args.eps, run);
       rotate_run(args.rope, shared.turns, own_row, first, d, run);
       if (first < d) store_run<true>(DType::f32, row, first, d, run);
     }
@@ -151,6 +160,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
     }
 #pragma unroll
     for (int j = 0; j < kRunLength; ++j) run[j] = next[j];
+    words = next_words;
   }
 }
 

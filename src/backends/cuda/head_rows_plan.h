@@ -20,6 +20,7 @@ struct HeadRowsArgs {
   View k_norm;
   float eps = 0;
   KvWriteArgs write;
+  bool early = false;   // nothing but q, k and v is written by the op before (launch.cuh)
   bool v_runs = false;  // eight elements of v are a vector of f32
   bool k_pool_runs = false;
   bool v_pool_runs = false;

@@ -11,7 +11,7 @@ inline constexpr int kBlockBytes = 34;
 
 // Tokens with one number have one place; -1: none.
 __device__ __forceinline__ std::int64_t place_number(const KvWriteArgs& args, std::int64_t t) {
-  const DevicePlace at = place_of(args.kv, int_at(args.seqs, t), int_at(args.positions, t));
+  const DevicePlace at = place_of(args.kv, __ldcg(&int_at(args.seqs, t)), __ldcg(&int_at(args.positions, t)));
   return at.page < 0 ? -1 : static_cast<std::int64_t>(at.page) << 32 | at.slot;
 }
 

@@ -28,6 +28,15 @@ __device__ __forceinline__ void begin() {
   let_next_start();
 }
 
+// The same for a kernel that is `early`: what it reads at first, the kernel before it does not write, nor one that could
+// still run. It calls both, in this order, and reads what has just been written after the second.
+__device__ __forceinline__ void begin_unless(bool early) {
+  if (!early) begin();
+}
+__device__ __forceinline__ void begin_if(bool early) {
+  if (early) begin();
+}
+
 // Kernels want the same split of a multiprocessor's memory, the one with most of it shared: one that wants another cannot
 // start there before all that runs has ended. And room for what a block asks for, never less than before: a
 // launch that was captured may need more than this one.

@@ -255,6 +255,68 @@ struct Block {
     return p;
   }
 
+  // Heads as products of a row give them, one value of which is `size` times as large, or as they are, and what they attend
+  // to. `at`: the position of the first token of sequence `seq`; the others come before it, in two sequences. The page of
+  // that token is in its table twice, and another one is not there.
+  struct Heads {
+    std::int64_t n_tokens = 1;
+    std::int64_t n_heads = 16;
+    std::int32_t seq = 1;
+    std::int32_t at = 0;
+    std::int64_t page = 64;
+    std::int64_t context = 7040;
+    bool products = true;
+    float size = 1;
+  };
+  Program record_heads(const Heads& of) {
+    const std::int64_t n = of.n_tokens;
+    const std::int64_t table = of.context / of.page;
+    Program p;
+    const Tensor alive = ints({1}, {static_cast<std::int32_t>(n)});
+    const Tensor x = values({n, kModel});
+    reinterpret_cast<float*>(contents.back().data())[7] *= of.size;
+    const auto rows = [&](std::int64_t heads) {
+      const Tensor t = of.products ? blank(DType::f32, {n, heads * d_head}) : values({n, heads * d_head});
+      if (of.products) p.matmul({.x = x, .w = weights(DType::q4_k, heads * d_head), .live = alive, .out = t});
+      return dense(*t.buffer, 0, DType::f32, {n, heads, d_head});
+    };
+    const Tensor q = rows(of.n_heads);
+    const Tensor k = rows(kKvHeads);
+    const Tensor v = rows(kKvHeads);
+    if (norms) {
+      p.rms_norm({.x = q, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = q});
+      p.rms_norm({.x = k, .weight = values({d_head}), .live = alive, .eps = 1e-6F, .out = k});
+    }
+    std::vector<std::int32_t> seq_of;
+    std::vector<std::int32_t> position_of;
+    for (std::int32_t t = 0; t < n; ++t) {
+      seq_of.push_back(t % 3 == 0 ? of.seq : 0);
+      position_of.push_back(std::max(of.at - 5 * t, 0));
+    }
+    const Tensor positions = ints({n}, position_of);
+    for (const Tensor& t : {q, k}) {
+      p.rope({.x = t, .positions = positions, .live = alive, .n_rot = d_head, .style = style, .out = t});
+    }
+    std::vector<std::int32_t> pages;
+    for (std::int64_t i = 0; i < 2 * table; ++i) pages.push_back(static_cast<std::int32_t>((i * 37 + 5) % (2 * table)));
+    pages[static_cast<std::size_t>(table + 2)] = pages[static_cast<std::size_t>(table + of.at / of.page)];
+    pages[static_cast<std::size_t>(table + 1)] = -1;
+    const KvView kv{.k = encoded(DType::f16, {2 * table, of.page, kKvHeads, d_head}),
+                    .v = encoded(DType::f16, {2 * table, of.page, kKvHeads, d_head}),
+                    .pages = ints({2, table}, pages)};
+    const Tensor seqs = ints({n}, seq_of);
+    p.kv_write({.k = k, .v = v, .seqs = seqs, .positions = positions, .live = alive, .kv = kv});
+    p.attention({.q = q,
+                 .kv = kv,
+                 .lengths = ints({2}, {3, of.at + 1}),
+                 .seqs = seqs,
+                 .positions = positions,
+                 .live = alive,
+                 .scale = 0.1F,
+                 .out = blank(DType::f32, {n, of.n_heads, d_head})});
+    return p;
+  }
+
   void reset() {
     for (std::size_t i = 0; i < buffers.size(); ++i) device.upload(*buffers[i], 0, contents[i]);
   }
@@ -397,6 +459,58 @@ TEST(CudaFusion, OneTokenGoesThroughALayerInFiveLaunches) {
   dead.reset();
   executable->run();
   EXPECT_TRUE(dead.state() == dead.contents);
+}
+
+// One launch where there are clusters and it is made for such heads; else attention goes by itself.
+TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    std::int64_t d_head;
+    std::int64_t n_heads;
+    bool norms;
+    RopeStyle style;
+    bool together;
+    float size = 1;
+    std::int64_t page = 64;
+  };
+  for (const Kind& kind :
+       {Kind{128, 16, true, RopeStyle::neox, true}, Kind{128, 10, false, RopeStyle::neox, true, 1, 128},
+        Kind{128, 2, true, RopeStyle::neox, true, 1e30F}, Kind{128, 6, true, RopeStyle::neox, true, INFINITY},
+        Kind{128, 16, true, RopeStyle::neox, false, 1, 16}, Kind{128, 18, true, RopeStyle::neox, false},
+        Kind{128, 6, false, RopeStyle::interleaved, false}, Kind{64, 16, true, RopeStyle::neox, false}}) {
+    for (const std::int32_t at : {0, 64, 511, 700, 2100, 7030}) {
+      for (const std::int32_t seq : {1, 0, 7}) {
+        if (seq != 1 && at != 700) continue;
+        Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
+        const bool products = at != 64;
+        const Program program = block.record_heads({.n_heads = kind.n_heads,
+                                                    .seq = seq,
+                                                    .at = at,
+                                                    .page = kind.page,
+                                                    .products = products,
+                                                    .size = kind.size});
+        const std::size_t apart = kind.together && device.target().capability >= 90 ? 0 : 1;
+        expect_the_same_together(device, block, program, (products ? 2 : 1) + apart, 1);
+      }
+    }
+  }
+}
+
+// Of several tokens; over contexts for which there are other kernels.
+TEST(CudaFusion, AttentionKnowsItsTokensBeforeTheirHeadsAreThere) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  for (const std::string path : {"", "sm80"}) {
+    CudaDevice device({.path = path});
+    for (const std::int64_t n_tokens : {1, 2, 7, 20, 100}) {
+      for (const std::int64_t context : {2048, 12800}) {
+        if (n_tokens == 1 && context == 2048) continue;
+        Block block{.device = device, .d_head = 128};
+        const Program program = block.record_heads({.n_tokens = n_tokens, .at = 1100, .context = context});
+        expect_the_same_together(device, block, program, 3, n_tokens);
+      }
+    }
+  }
 }
 
 }  // namespace
