@@ -1,8 +1,7 @@
-#include <cuda.h>
-
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/lone_heads_cache.cuh"
 #include "backends/cuda/lone_heads_merge.cuh"
+#include "backends/cuda/tensor_map.h"
 
 namespace conclave::cuda {
 namespace {
@@ -187,13 +186,8 @@ cudaError_t allow_lone_heads() {
 
 int make_lone_pool_map(const View& pool, LonePoolMap& map) {
   static_assert(sizeof(CUtensorMap) == sizeof(LonePoolMap) && alignof(CUtensorMap) <= alignof(LonePoolMap));
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
-  if (error != cudaSuccess) return error;
-  if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  const EncodeTensorMap encode = tensor_map_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
   const auto bytes = [&](int i) { return static_cast<cuuint64_t>(pool.strides[i]); };
   const auto count = [&](int i) { return static_cast<cuuint64_t>(pool.dims[i]); };
   const cuuint64_t dims[4] = {count(3), count(2), count(1), count(0)};

@@ -1,26 +1,11 @@
 #include "backends/cuda/row_boxes.h"
 
-#include <cuda_runtime.h>
+#include "backends/cuda/tensor_map.h"
 
 namespace conclave::cuda {
-namespace {
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's own function: the program is not linked with the driver.
-Encode find_encode() {
-  constexpr unsigned kVersion = 12000;
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion, cudaEnableDefault, &found);
-  return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
-}
-
-}  // namespace
 
 RowBoxes row_boxes(const std::uint16_t* bank, std::int64_t rows, std::int64_t k, std::int64_t stride) {
-  static const Encode encode = find_encode();
+  const EncodeTensorMap encode = tensor_map_encoder();
   RowBoxes boxes{};
   if (encode == nullptr) return boxes;
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)};
