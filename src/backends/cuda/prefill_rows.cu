@@ -104,8 +104,8 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
       }
     }
     if (first == 0 && lane == 0) shared.tile[told.place] = tile;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.known[told.place]);
+    __syncwarp();  // lanes read each other's starts
+    barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
     if (boxes.given) {
       if (first == 0) prefill_boxes<type, kRows>(args, tile, boxes, memory, ring, lane);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
       barrier_init(&shared.rows_empty[i], kWarps);
     }
     for (int i = 0; i < kPrefillTold; ++i) {
-      barrier_init(&shared.known[i], prefill_gathering(kRows));
+      barrier_init(&shared.known[i], prefill_gathering(kRows) * kWarp);
       barrier_init(&shared.done[i], kWarps);
     }
     end_barrier_init();
