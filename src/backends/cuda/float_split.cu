@@ -4,6 +4,7 @@
 #include "backends/cuda/element.cuh"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/plain_dot.cuh"
 
 namespace conclave::cuda {
 namespace {
@@ -70,18 +71,6 @@ __device__ __forceinline__ void add_split_products(const std::byte* xs, const st
       two[0] = fmaf(x[r].x, w[c].x, two[0]);
       two[1] = fmaf(x[r].y, w[c].y, two[1]);
     }
-  }
-}
-
-// Adds lanes `apart` from each other, which then have one half of the values each.
-template <int held>
-__device__ __forceinline__ void fold_between(float* values, int apart) {
-  const bool upper = (threadIdx.x & apart) != 0;
-#pragma unroll
-  for (int i = 0; i < held / 2; ++i) {
-    const float kept = upper ? values[i + held / 2] : values[i];
-    const float sent = upper ? values[i] : values[i + held / 2];
-    values[i] = kept + __shfl_xor_sync(kAllLanes, sent, apart);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "backends/cuda/activation.cuh"
 #include "backends/cuda/active_lists.cuh"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/plain_dot.cuh"
 
 namespace conclave::cuda {
 namespace {
@@ -25,18 +26,6 @@ __device__ __forceinline__ void unpack_halves(const uint4& piece, float (&w)[kCh
       w[2 * i] = __uint_as_float(words[i] << 16);
       w[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
     }
-  }
-}
-
-// Adds lanes `apart` from each other, which then have one half of the values each.
-template <int held>
-__device__ __forceinline__ void fold_between(float* values, int apart) {
-  const bool upper = (threadIdx.x & apart) != 0;
-#pragma unroll
-  for (int i = 0; i < held / 2; ++i) {
-    const float kept = upper ? values[i + held / 2] : values[i];
-    const float sent = upper ? values[i] : values[i + held / 2];
-    values[i] = kept + __shfl_xor_sync(kAllLanes, sent, apart);
   }
 }
 

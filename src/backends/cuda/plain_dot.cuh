@@ -13,6 +13,18 @@ __device__ __forceinline__ float fold_lanes(float chain) {
   return chain;
 }
 
+// Adds lanes `apart` from each other, which then have one half of the values each.
+template <int held>
+__device__ __forceinline__ void fold_between(float* values, int apart) {
+  const bool upper = (threadIdx.x & apart) != 0;
+#pragma unroll
+  for (int i = 0; i < held / 2; ++i) {
+    const float kept = upper ? values[i + held / 2] : values[i];
+    const float sent = upper ? values[i] : values[i + held / 2];
+    values[i] = kept + __shfl_xor_sync(kAllLanes, sent, apart);
+  }
+}
+
 struct PlainDot {
   const std::byte* x;
   DType x_type;
