@@ -29,9 +29,9 @@ class ProductOp final : public CpuOp {
 // Products that do not need each other: threads go from one to the next without waiting for one another.
 class Matmuls final : public CpuOp {
  public:
-  Matmuls(std::span<const Matmul* const> ops, const CpuKernels& kernels) {
-    for (const Matmul* op : ops) {
-      products_.push_back(product_of(*op, kernels));
+  Matmuls(std::span<const Op> ops, const CpuKernels& kernels) {
+    for (const Op& op : ops) {
+      products_.push_back(product_of(std::get<Matmul>(op), kernels));
       shared_at_.push_back(shared_.add(1, products_.back().shared_bytes()));
     }
   }
@@ -110,9 +110,7 @@ std::size_t matmuls_together(std::span<const Op> ops) {
 }
 
 std::unique_ptr<CpuOp> make_matmuls(std::span<const Op> ops, const CpuKernels& kernels) {
-  std::vector<const Matmul*> matmuls;
-  for (const Op& op : ops) matmuls.push_back(&std::get<Matmul>(op));
-  return std::make_unique<Matmuls>(matmuls, kernels);
+  return std::make_unique<Matmuls>(ops, kernels);
 }
 
 std::unique_ptr<CpuOp> make_cpu_op(const Matmul& op, const CpuKernels& kernels) {

@@ -162,31 +162,19 @@ __global__ void __launch_bounds__(kTokenThreads, apart_blocks(width))
 }
 
 template <int width>
-int clusters_at_once() {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kRangeUnits);
-  config.blockDim = dim3(kTokenThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(apart_attention_shared(width));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kRangeUnits, 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+int apart_clusters() {
+  const LaunchPlan plan{
+      .threads = kTokenThreads, .shared_bytes = apart_attention_shared(width), .cluster = kRangeUnits};
   const auto kernel = apart_kernel<width>;
-  int count = 0;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(apart_attention_shared(width))) != cudaSuccess ||
-      cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
-    cudaGetLastError();  // it is nobody else's
-    return 0;
-  }
-  return count;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
+  return clusters_at_once(error, kernel, plan);
 }
 
 }  // namespace
 
 int attention_clusters(int width) {
-  return width == 64 ? clusters_at_once<64>() : width == 128 ? clusters_at_once<128>() : clusters_at_once<256>();
+  return width == 64 ? apart_clusters<64>() : width == 128 ? apart_clusters<128>() : apart_clusters<256>();
 }
 
 int launch_attention_apart(const AttentionArgs& args, const MmaPlan& plan, const KeptRanges& kept,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/mma.cuh"
+#include "backends/cuda/view.h"
 
 namespace conclave::cuda {
 
@@ -54,6 +55,27 @@ __device__ __forceinline__ float2 load_2_in_cluster(unsigned address) {
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(address) : "memory");
 #endif
   return value;
+}
+
+// How many clusters of such a launch run at once on the current GPU; 0: it has none. What the kernel is allowed has been
+// set, as `error` says.
+template <class Kernel>
+int clusters_at_once(cudaError_t error, Kernel kernel, const LaunchPlan& plan) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.cluster));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int count = 0;
+  if (error != cudaSuccess || cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
+    cudaGetLastError();  // it is nobody else's
+    return 0;
+  }
+  return count;
 }
 
 }  // namespace conclave::cuda

@@ -201,21 +201,9 @@ int make_lone_pool_map(const View& pool, LonePoolMap& map) {
 }
 
 int lone_heads_clusters(std::int64_t max_units) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kLoneCluster);
-  config.blockDim = dim3(kTokenThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(lone_heads_shared(max_units));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kLoneCluster, 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  int count = 0;
-  if (allow_lone_heads() != cudaSuccess || cudaOccupancyMaxActiveClusters(&count, lone_heads, &config) != cudaSuccess) {
-    cudaGetLastError();  // it is nobody else's
-    return 0;
-  }
-  return count;
+  return clusters_at_once(
+      allow_lone_heads(), lone_heads,
+      {.threads = kTokenThreads, .shared_bytes = lone_heads_shared(max_units), .cluster = kLoneCluster});
 }
 
 int launch_lone_heads(const LoneHeadsArgs& args, const Stream& stream) {

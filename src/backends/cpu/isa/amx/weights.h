@@ -120,6 +120,12 @@ struct AmxUnpack {
   CONCLAVE_INLINE I k_scale(const AmxWeights& w, int g) {
     return _mm512_shuffle_epi8(w.scale[g / 4], spread(g % 4));
   }
+  // Both digits of them.
+  CONCLAVE_INLINE void k_digits(const AmxWeights& w, int g, I* digit) {
+    const I scale = k_scale(w, g);
+    digit[0] = _mm512_and_si512(scale, _mm512_set1_epi16(7));
+    digit[1] = _mm512_srli_epi16(scale, 3);
+  }
 #undef CONCLAVE_INLINE
 };
 
@@ -140,11 +146,9 @@ struct AmxQ4K : AmxUnpack {
   // scales are 12 bits up, and the upper half of the 16-bit product is taken.
   template <int part>
   CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
-    const I even = k_scale(w, 2 * part);
     const I odd = k_scale(w, 2 * part + 1);
     const I top = _mm512_set1_epi16(0x7000);
-    scale[0] = _mm512_and_si512(even, _mm512_set1_epi16(7));
-    scale[1] = _mm512_srli_epi16(even, 3);
+    k_digits(w, 2 * part, scale);
     scale[2] = _mm512_and_si512(_mm512_slli_epi16(odd, 12), top);
     scale[3] = _mm512_and_si512(_mm512_slli_epi16(odd, 9), top);
   }
@@ -177,12 +181,8 @@ struct AmxQ5K : AmxUnpack {
   }
   template <int part>
   CONCLAVE_INLINE void scales(const AmxWeights& w, I* scale) {
-    const I even = k_scale(w, 2 * part);
-    const I odd = k_scale(w, 2 * part + 1);
-    scale[0] = _mm512_and_si512(even, _mm512_set1_epi16(7));
-    scale[1] = _mm512_srli_epi16(even, 3);
-    scale[2] = _mm512_and_si512(odd, _mm512_set1_epi16(7));
-    scale[3] = _mm512_srli_epi16(odd, 3);
+    k_digits(w, 2 * part, scale);
+    k_digits(w, 2 * part + 1, scale + 2);
   }
   template <int part>
   CONCLAVE_INLINE void put(int j, const AmxPart& p, AmxWeights& w) {
