@@ -7,10 +7,12 @@ namespace {
 
 template <int kColumns, int kRows>
 struct Bitmap {
-  std::array<bool, static_cast<std::size_t>(kColumns) * kRows> on{};
+  std::array<std::array<bool, kColumns>, kRows> on{};
 
+  bool& dot(int x, int y) { return on[static_cast<std::size_t>(y)][static_cast<std::size_t>(x)]; }
   bool at(int x, int y) const {
-    return x >= 0 && y >= 0 && x < kColumns && y < kRows && on[static_cast<std::size_t>(y * kColumns + x)];
+    if (x < 0 || y < 0 || x >= kColumns || y >= kRows) return false;
+    return on[static_cast<std::size_t>(y)][static_cast<std::size_t>(x)];
   }
 };
 
@@ -28,7 +30,7 @@ Bitmap<2 * kColumns, 2 * kRows> doubled(const Bitmap<kColumns, kRows>& from) {
       const bool side = from.at(cx + dx, cy);
       const bool end = from.at(cx, cy + dy);
       const bool corner = side == end && side != from.at(cx - dx, cy) && end != from.at(cx, cy - dy);
-      to.on[static_cast<std::size_t>(y * 2 * kColumns + x)] = corner ? side : from.at(cx, cy);
+      to.dot(x, y) = corner ? side : from.at(cx, cy);
     }
   }
   return to;
@@ -39,7 +41,7 @@ void draw_glyph(Picture& picture, int left, int top, char c, const Ink& ink) {
   for (int y = 0; y < kGlyphRows; ++y) {
     for (int x = 0; x < kGlyphColumns; ++x) {
       const int bit = glyph(c)[static_cast<std::size_t>(y)] >> (kGlyphColumns - 1 - x) & 1;
-      small.on[static_cast<std::size_t>(y * kGlyphColumns + x)] = bit != 0;
+      small.dot(x, y) = bit != 0;
     }
   }
   const auto large = doubled(doubled(small));  // four times; two by two of these are one pixel
