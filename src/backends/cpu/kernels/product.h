@@ -200,10 +200,25 @@ struct Product {
   [[gnu::always_inline]] static inline void clear(const TileProduct& p) {
     for (std::int64_t r = 0; r < p.n_rows; ++r) V::store(p.out + kTileColumns * r, V::zero());
   }
-  // The share of p.next that goes with chunk c of `chunks`.
-  [[gnu::always_inline]] static inline void ask_ahead(const TileProduct& p, std::int64_t c, std::int64_t chunks) {
-    const std::int64_t end = p.next_bytes * (c + 1) / chunks;
-    for (std::int64_t at = p.next_bytes * c / chunks / 64 * 64; at < end; at += 64) V::prefetch(p.next + at);
+  // Asks for what p.next says, a few lines each of so many times. In bursts it holds the product up: with all of a
+  // chunk's lines at once, 32 rows take 5% longer.
+  class Ahead {
+   public:
+    Ahead(const TileProduct& p, std::int64_t times)
+        : at_(p.next), end_(p.next + p.next_bytes), step_((p.next_bytes / (times > 0 ? times : 1) / 64 + 1) * 64) {}
+    [[gnu::always_inline]] inline void ask() {
+      const std::byte* stop = end_ - at_ < step_ ? end_ : at_ + step_;
+      for (; at_ < stop; at_ += 64) V::prefetch(at_);
+    }
+
+   private:
+    const std::byte* at_;
+    const std::byte* end_;
+    std::int64_t step_;
+  };
+  // How often for_rows() visits.
+  [[gnu::always_inline]] static inline std::int64_t turns(std::int64_t n_rows) {
+    return (n_rows + V::kMaxRows - 1) / V::kMaxRows;
   }
 
   template <const KFormat<V>& format>
@@ -212,13 +227,14 @@ struct Product {
     find_columns(p, columns);
     clear(p);
     const std::int64_t chunks = p.k / kChunk;
+    Ahead ahead(p, chunks * turns(p.n_rows));
     WeightTile tile;
     for (std::int64_t c = 0; c < chunks; ++c) {
-      ask_ahead(p, c, chunks);
       format.unpack(columns, tile);
       for (int n = 0; n < kTileColumns; ++n) columns[n] += format.bytes;
       for_rows(
           p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            ahead.ask();
             k_rows<format, M>(tile, p.rows + r, c, p.out + kTileColumns * r);
           });
     }
@@ -231,13 +247,14 @@ struct Product {
     clear(p);
     const std::int64_t blocks = p.k / 32;
     const std::int64_t chunks = (blocks + 7) / 8;
+    Ahead ahead(p, chunks * turns(p.n_rows));
     WeightTile tile;
     for (std::int64_t c = 0; c < chunks; ++c) {
-      ask_ahead(p, c, chunks);
       const int here = static_cast<int>(blocks - 8 * c < 8 ? blocks - 8 * c : 8);
       for (int b = 0; b < here; ++b) format.unpack(columns, (8 * c + b) * format.bytes, b, tile);
       for_rows(
           p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            ahead.ask();
             block_rows<format, M>(tile, here, p.rows + r, c, p.out + kTileColumns * r);
           });
     }
@@ -295,11 +312,12 @@ struct Product {
 
   template <class T>
   static void plain_tile(const TileProduct& p) {
+    Ahead ahead(p, p.n_columns * turns(p.n_rows));
     for (int n = 0; n < p.n_columns; ++n) {
-      ask_ahead(p, n, p.n_columns);
       const auto* w = reinterpret_cast<const typename T::Stored*>(p.weights + n * p.column_stride);
       for_rows(
           p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+            ahead.ask();
             plain_rows<T, M>(w, p.k, p.rows + r, p.out + kTileColumns * r + n);
           });
     }

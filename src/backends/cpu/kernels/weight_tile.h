@@ -142,11 +142,14 @@ struct Unpack {
       }
     }
   }
-  static void q6_k(Columns w, WeightTile& t) {
+  [[gnu::always_inline]] static inline void q6_k_header(Columns w, WeightTile& t) {
     I scales[4];
     V::load_columns4(w, 192, scales);
     signed_scales(scales, t);
     V::store(t.d[0], V::half_low(V::template shr<16>(V::load_columns(w, 206))));
+  }
+  static void q6_k(Columns w, WeightTile& t) {
+    q6_k_header(w, t);
     q6_k_half<0>(w, t);
     q6_k_half<1>(w, t);
   }

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "backends/cpu/isa/avx512/vec.h"
-#include "backends/cpu/kernels/product.h"
+#include "backends/cpu/kernels/streamed_tile.h"
 
 namespace conclave {
 
@@ -271,20 +271,25 @@ struct FewRows {
     }
   }
 
-  template <class Format, TileKernel many>
+  // Up to `most` rows here, more as a streamed tile.
+  template <class Format, class Streamed, int most>
   static void k_tile(const TileProduct& p) {
     if (p.n_rows == 1) return tile<Format, 1>(p);
-    if (p.n_rows == 2) return tile<Format, 2>(p);
-    if (p.n_rows == 3) return tile<Format, 3>(p);
-    many(p);
+    if constexpr (most == 3) {
+      if (p.n_rows == 2) return tile<Format, 2>(p);
+      if (p.n_rows == 3) return tile<Format, 3>(p);
+    }
+    StreamedTile<V>::template tile<Streamed>(p);
   }
 
-  // The kernels of the formats that have one here, with `many` taking over where there are more rows.
-  template <TileKernel q4_k, TileKernel q5_k, TileKernel q6_k>
+  // The kernels of the formats that have one here. `most` rows of q4_k and q5_k: AMD's cores shuffle twice as fast as Intel's
+  // and take a streamed tile for two.
+  template <int most>
   static constexpr ProductKernels over(ProductKernels table) {
-    table.tile[static_cast<std::size_t>(DType::q4_k)] = k_tile<Q4K, q4_k>;
-    table.tile[static_cast<std::size_t>(DType::q5_k)] = k_tile<Q5K, q5_k>;
-    table.tile[static_cast<std::size_t>(DType::q6_k)] = k_tile<Q6K, q6_k>;
+    using S = StreamedTile<V>;
+    table.tile[static_cast<std::size_t>(DType::q4_k)] = k_tile<Q4K, S::Q4K, most>;
+    table.tile[static_cast<std::size_t>(DType::q5_k)] = k_tile<Q5K, S::Q5K, most>;
+    table.tile[static_cast<std::size_t>(DType::q6_k)] = k_tile<Q6K, S::Q6K, 3>;
     return table;
   }
 #undef CONCLAVE_INLINE

@@ -7,16 +7,9 @@
 #include "backends/cpu/kernels/rows.h"
 
 namespace conclave {
-namespace {
-
-using P = Product<Avx512>;
-
-}  // namespace
-
-constinit const CpuKernels kAvx512Kernels{
-    .name = "avx512",
-    .product = FewRows::over<P::k_tile<P::kQ4K>, P::k_tile<P::kQ5K>, P::k_tile<P::kQ6K>>(P::table()),
-    .row = make_row_kernels<Avx512>(),
-    .attention = make_attention_kernels<Avx512>()};
+constinit const CpuKernels kAvx512Kernels{.name = "avx512",
+                                          .product = FewRows::over<1>(Product<Avx512>::table()),
+                                          .row = make_row_kernels<Avx512>(),
+                                          .attention = make_attention_kernels<Avx512>()};
 
 }  // namespace conclave
