@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/cpu.h"
 #include "ops/host_access.h"
 #include "ops/rows.h"
 
@@ -37,6 +38,14 @@ std::int64_t result_floats(const CpuKernels& kernels) {
   return tiles * TileRows::kMaxRows * kTileColumns;
 }
 
+// A product's results that are read once everything is computed, by all threads. (Those of gate and up are read at once.)
+bool outgrows_caches(const ProductSpec& spec) {
+  static const std::int64_t last_level = cache_sizes().l3;
+  const Tensor& out = spec.out;
+  return !spec.up.defined() && out.dtype == DType::f32 && out.stride(out.rank - 1) == sizeof(float) &&
+         element_count(out) > last_level / 2 / static_cast<std::int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 Tensor as_stack(const Tensor& w) {
@@ -49,6 +58,7 @@ Tensor as_stack(const Tensor& w) {
 
 ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> lists, const CpuKernels& kernels)
     : spec_(spec),
+      past_caches_(outgrows_caches(spec)),
       lists_(std::move(lists)),
       kernels_(kernels),
       bank_(spec.x, types_of(spec)),
@@ -248,6 +258,7 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
       }
     }
   }
+  if (past_caches_) kernels_.row.lines_stored();
 }
 
 std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
@@ -259,7 +270,9 @@ void ExpertProduct::store(std::byte* row, std::int64_t first, std::int64_t count
   for (std::int64_t n = 0; n < count && spec_.bias.defined(); ++n) values[n] += load(spec_.bias, {first + n});
   const Tensor& out = spec_.out;
   std::byte* to = row + first * out.stride(out.rank - 1);
-  if (out.dtype == DType::f32 && count == kTileColumns) {
+  if (past_caches_ && count == kTileColumns && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
+    kernels_.row.store_line(values, reinterpret_cast<float*>(to));
+  } else if (out.dtype == DType::f32 && count == kTileColumns) {
     std::memcpy(to, values, kTileColumns * sizeof(float));  // of a size known here: moves, not a call
   } else {
     kernels_.row.store(out.dtype, values, to, count);

@@ -15,6 +15,10 @@ namespace conclave {
 struct RowKernels {
   void (*load)(DType type, const std::byte* from, float* to, std::int64_t n);   // f32, f16, bf16
   void (*store)(DType type, const float* from, std::byte* to, std::int64_t n);  // rounds to nearest even
+  // 16 values to a line of memory (a multiple of 64 bytes) that is not read soon: not through the caches. Other threads
+  // see it where lines_stored() comes before they are told.
+  void (*store_line)(const float* from, float* to);
+  void (*lines_stored)();
   void (*gate)(Activation act, const float* gate, const float* up, float* out, std::int64_t n);  // act(gate) * up
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);
   void (*axpy)(float a, const float* x, float* y, std::int64_t n);     // y = fma(a, x, y)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/ref/ref_device.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "ops/host_access.h"
 #include "support/execute.h"
@@ -277,6 +278,31 @@ TEST_P(CpuRowTest, MatmulsInARowHaveTheBitsOfEachAlone) {
     }
     device.compile(program)->run();
     for (std::size_t i = 0; i < ops.size(); ++i) EXPECT_EQ(dense_bits(ops[i].out), alone[i]) << i << " of " << rows;
+  }
+}
+
+// Results that outgrow the last cache are stored past it.
+TEST_P(CpuRowTest, ResultsThatNoCacheHoldsAreTheSame) {
+  constexpr std::int64_t kColumns = 2000;
+  constexpr std::int64_t kDepth = 32;
+  const std::int64_t rows = cache_sizes().l3 / 2 / (kColumns * 4) + 9;
+  CpuDevice device({.threads = 3, .kernels = GetParam()});
+  CaseBuilder b(29, Layout::dense);
+  const Tensor w = b.weights(DType::q8_0, {kColumns, kDepth});
+  const Case keep = b.finish("weights", Matmul{});
+  const auto x = HostBuffer::make(rows * kDepth * 4);
+  const auto out = HostBuffer::make(rows * kColumns * 4);
+  const auto alone = HostBuffer::make(kColumns * 4);
+  const Tensor all = dense(*x, 0, DType::f32, {rows, kDepth});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < kDepth; ++i) store(all, {r, i}, static_cast<double>((r * 31 + i * 17) % 101) - 50);
+  }
+  const Tensor results = dense(*out, 0, DType::f32, {rows, kColumns});
+  device.run(Matmul{.x = all, .w = w, .out = results});
+  const Tensor result = dense(*alone, 0, DType::f32, {1, kColumns});
+  for (const std::int64_t r : {std::int64_t{0}, std::int64_t{1}, rows / 2, rows - 2, rows - 1}) {
+    device.run(Matmul{.x = dense(*x, r * kDepth * 4, DType::f32, {1, kDepth}), .w = w, .out = result});
+    EXPECT_EQ(dense_bits(dense(*out, r * kColumns * 4, DType::f32, {1, kColumns})), dense_bits(result)) << r;
   }
 }
 

@@ -225,6 +225,17 @@ struct VecHarness {
     }
   }
 
+  void streams() {
+    alignas(64) float line[16] = {};
+    for (int input = 0; input < 4; ++input) {
+      std::uint32_t bits[16];
+      for (std::uint32_t& word : bits) word = random();
+      V::stream(line, floats(bits));
+      V::streamed();
+      record("stream", input, false, line);
+    }
+  }
+
   void halves() {
     for (int input = 0; input < 4096; ++input) {
       auto* from = edge<std::uint16_t>(16);
@@ -424,6 +435,7 @@ void run_vec(const VecRun& run) {
   harness.integer_functions();
   harness.bytes();
   harness.columns();
+  harness.streams();
 }
 
 // One per file of isa/. Only to be called where the machine has the instructions.

@@ -107,6 +107,9 @@ struct Rows {
     }
   }
 
+  static void store_line(const float* from, float* to) { V::stream(to, V::load(from)); }
+  static void lines_stored() { V::streamed(); }
+
   static void gate(Activation act, const float* gate, const float* up, float* out, std::int64_t n) {
     if (act == Activation::silu) {
       each(n, [&](std::int64_t i, auto lanes) {
@@ -256,6 +259,8 @@ constexpr RowKernels make_row_kernels() {
   using R = Rows<V>;
   return {.load = R::load,
           .store = R::store,
+          .store_line = R::store_line,
+          .lines_stored = R::lines_stored,
           .gate = R::gate,
           .add = R::add,
           .axpy = R::axpy,

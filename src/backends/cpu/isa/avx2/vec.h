@@ -37,6 +37,11 @@ struct Avx2 {
     const I wanted = first(n);
     return {_mm256_maskload_ps(p, wanted.lo), _mm256_maskload_ps(p + 8, wanted.hi)};
   }
+  CONCLAVE_INLINE void stream(float* p, F x) {
+    _mm256_stream_ps(p, x.lo);
+    _mm256_stream_ps(p + 8, x.hi);
+  }
+  CONCLAVE_INLINE void streamed() { _mm_sfence(); }
   CONCLAVE_INLINE void store_n(float* p, F x, std::int64_t n) {
     const I wanted = first(n);
     _mm256_maskstore_ps(p, wanted.lo, x.lo);

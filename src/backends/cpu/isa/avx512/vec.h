@@ -33,6 +33,12 @@ struct Avx512 {
   CONCLAVE_INLINE void store(float* p, F x) {
     _mm512_storeu_ps(p, x);
   }
+  CONCLAVE_INLINE void stream(float* p, F x) {
+    _mm512_stream_ps(p, x);
+  }
+  CONCLAVE_INLINE void streamed() {
+    _mm_sfence();
+  }
   CONCLAVE_INLINE F load_n(const float* p, std::int64_t n) {
     return _mm512_maskz_loadu_ps(static_cast<M>((1U << n) - 1U), p);
   }

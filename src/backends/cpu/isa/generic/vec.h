@@ -56,6 +56,9 @@ struct Generic {
     return x;
   }
   CONCLAVE_INLINE void store(float* p, F x) { std::memcpy(p, &x, sizeof x); }
+  // At a multiple of 64 bytes, past the caches where that can be said. Ordered before later stores by streamed().
+  CONCLAVE_INLINE void stream(float* p, F x) { store(p, x); }
+  CONCLAVE_INLINE void streamed() {}
   // The first n (1 to 16) lanes; the others are 0, and are not stored.
   CONCLAVE_INLINE F load_n(const float* p, std::int64_t n) {
     F x{};

@@ -51,6 +51,8 @@ struct Neon {
     for (std::int64_t i = 0; i < n; ++i) lanes[i] = p[i];
     return load(lanes);
   }
+  CONCLAVE_INLINE void stream(float* p, F x) { store(p, x); }
+  CONCLAVE_INLINE void streamed() {}
   CONCLAVE_INLINE void store_n(float* p, F x, std::int64_t n) {
     float lanes[16];
     store(lanes, x);
