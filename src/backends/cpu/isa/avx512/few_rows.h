@@ -282,8 +282,9 @@ struct FewRows {
     StreamedTile<V>::template tile<Streamed>(p);
   }
 
-  // The kernels of the formats that have one here. `most` rows of q4_k and q5_k: AMD's cores shuffle twice as fast as Intel's
-  // and take a streamed tile for two.
+  // The kernels of the formats that have one here, for up to `most` rows of q4_k and q5_k. On Zen 4 a streamed
+  // tile wins from two rows on. It shuffles more than these, and Intel's cores have fewer ports for that: not measured there, and amx
+  // keeps three.
   template <int most>
   static constexpr ProductKernels over(ProductKernels table) {
     using S = StreamedTile<V>;

@@ -7,6 +7,7 @@
 #include "backends/cpu/kernels/rows.h"
 
 namespace conclave {
+
 constinit const CpuKernels kAvx512Kernels{.name = "avx512",
                                           .product = FewRows::over<1>(Product<Avx512>::table()),
                                           .row = make_row_kernels<Avx512>(),
