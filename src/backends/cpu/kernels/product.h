@@ -22,7 +22,7 @@ struct KFormat {
 // Blocks of 32 with a scale each, and where `affine` a minimum that is added.
 template <class V>
 struct BlockFormat {
-  void (*unpack)(const std::byte* const* columns, std::int64_t at, int block, WeightTile& tile);
+  typename Unpack<V>::Block (*unpack)(const std::byte* const* columns, std::int64_t at);
   std::int64_t bytes;
   int largest;
   bool affine;
@@ -132,10 +132,23 @@ struct Product {
     for (int r = 0; r < M; ++r) add_chunk<format>(tile, rows[r], chunk, total[r], out + kTileColumns * r);
   }
 
+  // Where the sum over a block starts, and y with what that sum adds. `total`: the sum of the row's values there.
+  template <const BlockFormat<V>& format>
+  [[gnu::always_inline]] static inline I first_sum(std::int16_t total) {
+    return format.offset == 0 ? V::izero() : V::iset1(-format.offset * total);
+  }
+  template <const BlockFormat<V>& format>
+  [[gnu::always_inline]] static inline F add_block(F y, I sum, F scale, F d, F m, std::int16_t total) {
+    y = V::add(y, V::mul(V::mul(scale, d), V::to_f(sum)));
+    if constexpr (format.affine) y = V::add(y, V::mul(V::mul(scale, m), V::set1(static_cast<float>(total))));
+    return y;
+  }
+
   template <const BlockFormat<V>& format, int M>
   static void block_rows(const WeightTile& tile, int blocks, const ProductRow* rows, std::int64_t chunk, float* out) {
     const std::int8_t* x[M];
     F y[M];
+#pragma GCC unroll 16
     for (int r = 0; r < M; ++r) {
       x[r] = rows[r].q + chunk * kChunk;
       y[r] = V::load(out + kTileColumns * r);
@@ -143,22 +156,18 @@ struct Product {
     for (int b = 0; b < blocks; ++b) {
       I sum[M];
 #pragma GCC unroll 16
-      for (int r = 0; r < M; ++r) {
-        sum[r] = format.offset == 0 ? V::izero() : V::iset1(-format.offset * rows[r].sum32[chunk * 8 + b]);
-      }
+      for (int r = 0; r < M; ++r) sum[r] = first_sum<format>(rows[r].sum32[chunk * 8 + b]);
       add_dots<8, format.largest, format.has_sign, M>(tile.level + 8 * b, x, sum);
+#pragma GCC unroll 16
       for (int r = 0; r < M; ++r) x[r] += 32;
       const F d = V::load(tile.d[b]);
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) {
         const F scale = V::set1(rows[r].scale[chunk]);
-        y[r] = V::add(y[r], V::mul(V::mul(scale, d), V::to_f(sum[r])));
-        if constexpr (format.affine) {
-          const F total = V::set1(static_cast<float>(rows[r].sum32[chunk * 8 + b]));
-          y[r] = V::add(y[r], V::mul(V::mul(scale, V::load(tile.m[b])), total));
-        }
+        y[r] = add_block<format>(y[r], sum[r], scale, d, V::load(tile.m[b]), rows[r].sum32[chunk * 8 + b]);
       }
     }
+#pragma GCC unroll 16
     for (int r = 0; r < M; ++r) V::store(out + kTileColumns * r, y[r]);
   }
 
@@ -241,6 +250,15 @@ struct Product {
   }
 
   template <const BlockFormat<V>& format>
+  static void put_block(const std::byte* const* columns, std::int64_t at, int b, WeightTile& tile) {
+    typename Unpack<V>::Block block = format.unpack(columns, at);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) Unpack<V>::put(tile, 8 * b + j, block.level[j]);
+    V::store(tile.d[b], block.d);
+    if constexpr (format.affine) V::store(tile.m[b], block.m);
+  }
+
+  template <const BlockFormat<V>& format>
   static void block_tile(const TileProduct& p) {
     const std::byte* columns[kTileColumns];
     find_columns(p, columns);
@@ -251,7 +269,7 @@ struct Product {
     WeightTile tile;
     for (std::int64_t c = 0; c < chunks; ++c) {
       const int here = static_cast<int>(blocks - 8 * c < 8 ? blocks - 8 * c : 8);
-      for (int b = 0; b < here; ++b) format.unpack(columns, (8 * c + b) * format.bytes, b, tile);
+      for (int b = 0; b < here; ++b) put_block<format>(columns, (8 * c + b) * format.bytes, b, tile);
       for_rows(
           p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
             ahead.ask();

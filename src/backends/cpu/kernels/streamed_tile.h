@@ -1,4 +1,4 @@
-// Superblock products for a few rows: a tile's levels go from their blocks straight to the rows' sums, and nothing
+// Products for a few rows: a tile's levels go from their blocks straight to the rows' sums, and nothing
 // unpacked is stored. product.h unpacks to memory, which pays only when several turns of rows read it again.
 //
 // Zen 4, 2026-11-16, q4_k, ns for 16 columns of 256 weights (in brackets: through memory): 2 rows 98 (123), 4 rows 143
@@ -13,6 +13,7 @@ namespace conclave {
 
 template <class V>
 struct StreamedTile {
+  using F = typename V::F;
   using I = typename V::I;
   using P = Product<V>;
   using U = Unpack<V>;
@@ -27,6 +28,7 @@ struct StreamedTile {
     I high[M];
 
     [[gnu::always_inline]] inline void clear() {
+#pragma GCC unroll 8
       for (int r = 0; r < M; ++r) low[r] = high[r] = V::izero();
     }
     // 16 weights of each group, which meet the rows' values from x + at_low and x + at_high on.
@@ -98,6 +100,7 @@ struct StreamedTile {
         sums.add(low, high, x, 16 * h, 32 + 16 * h);
       }
       sums.add_scaled_to(total, t.scale[2 * c], t.scale[2 * c + 1]);
+#pragma GCC unroll 8
       for (int r = 0; r < M; ++r) x[r] += 64;
     }
   }
@@ -133,6 +136,7 @@ struct StreamedTile {
           sums.add_scaled_to(total, t.scale[group], t.scale[group + 4]);
         }
       }
+#pragma GCC unroll 8
       for (int r = 0; r < M; ++r) x[r] += 128;
     }
   }
@@ -149,6 +153,7 @@ struct StreamedTile {
       Format::head(columns, tile);
       const std::int8_t* x[M];
       I total[M];
+#pragma GCC unroll 8
       for (int r = 0; r < M; ++r) {
         x[r] = p.rows[r].q + c * kChunk;
         total[r] = V::izero();
@@ -161,7 +166,44 @@ struct StreamedTile {
     }
   }
 
+  // Blocks of 32, whose sums go straight to y.
+  template <const BlockFormat<V>& format, int M>
+  static void block_rows(const TileProduct& p) {
+    const std::byte* columns[kTileColumns];
+    P::find_columns(p, columns);
+    const std::int64_t blocks = p.k / 32;
+    Ahead ahead(p, blocks);
+    F y[M];
+#pragma GCC unroll 8
+    for (int r = 0; r < M; ++r) y[r] = V::zero();
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      ahead.ask();
+      typename U::Block block = format.unpack(columns, b * format.bytes);
+      I sum[M];
+#pragma GCC unroll 8
+      for (int r = 0; r < M; ++r) sum[r] = P::template first_sum<format>(p.rows[r].sum32[b]);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 8
+        for (int r = 0; r < M; ++r) sum[r] = V::dot(sum[r], block.level[j], V::bcast(p.rows[r].q + 32 * b + 4 * j));
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < M; ++r) {
+        const F scale = V::set1(p.rows[r].scale[b / 8]);
+        y[r] = P::template add_block<format>(y[r], sum[r], scale, block.d, block.m, p.rows[r].sum32[b]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < M; ++r) V::store(p.out + kTileColumns * r, y[r]);
+  }
+
   // Any number of rows: more than kMaxRows through memory.
+  template <const BlockFormat<V>& format>
+  static void block_tile(const TileProduct& p) {
+    if (p.n_rows > kMaxRows) return P::template block_tile<format>(p);
+    P::template rest_of_rows<kMaxRows>(
+        0, p.n_rows, [&]<int M>(std::int64_t) __attribute__((always_inline)) { block_rows<format, M>(p); });
+  }
   template <class Format>
   static void tile(const TileProduct& p) {
     if (p.n_rows > kMaxRows) return P::template k_tile<Format::format>(p);

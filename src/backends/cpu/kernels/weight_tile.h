@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "backends/cpu/product_kernels.h"
 
@@ -24,6 +25,7 @@ struct WeightTile {
 //   kOffset   what a level stands above its value; kSigned levels have V::kBias added instead
 template <class V>
 struct Unpack {
+  using F = typename V::F;
   using I = typename V::I;
   using Columns = const std::byte* const*;
 
@@ -233,20 +235,18 @@ struct Unpack {
   [[gnu::always_inline]] static inline void nibbles(Columns w, std::int64_t offset, I* low, I* high) {
     I packed[4];
     V::load_columns4(w, offset, packed);
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       low[j] = mask(packed[j], 0x0F0F0F0F);
       high[j] = mask(V::template shr<4>(packed[j]), 0x0F0F0F0F);
     }
   }
-  [[gnu::always_inline]] static inline void put_table(Columns w, std::int64_t offset, const std::int8_t* table,
-                                                      WeightTile& t, int at) {
-    I low[4];
-    I high[4];
-    nibbles(w, offset, low, high);
-    for (int j = 0; j < 4; ++j) {
-      put(t, at + j, biased(V::lookup16(low[j], table)));
-      put(t, at + 4 + j, biased(V::lookup16(high[j], table)));
-    }
+  // The same with levels from a table.
+  [[gnu::always_inline]] static inline void looked_up(Columns w, std::int64_t offset, const std::int8_t* table,
+                                                      I* level) {
+    nibbles(w, offset, level, level + 4);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) level[j] = biased(V::lookup16(level[j], table));
   }
   static constexpr std::int8_t kIq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
   static constexpr std::int8_t kMxfp4Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -268,61 +268,78 @@ struct Unpack {
     for (int g = 0; g < 8; ++g) {
       V::istore(t.scale[g], s[g]);
       if (g % 2 == 1) V::istore(t.fold[g / 2], halves(s[g - 1], s[g]));
-      put_table(w, 8 + 16 * g, kIq4, t, 8 * g);
+      I level[8];
+      looked_up(w, 8 + 16 * g, kIq4, level);
+      for (int j = 0; j < 8; ++j) put(t, 8 * g + j, level[j]);
     }
   }
 
-  // Blocks of 32: block b of the chunk, at column offset `at`.
-  static void q4_0(Columns w, std::int64_t at, int b, WeightTile& t) {
-    V::store(t.d[b], V::half_low(V::load_columns(w, at)));
-    put_nibbles(w, at + 2, b, t);
+  // Blocks of 32, in registers.
+  struct Block {
+    I level[8];
+    F d;
+    F m;  // the minimum of those that have one
+  };
+  // The blocks at column offset `at`.
+#define CONCLAVE_BLOCK [[gnu::always_inline]] static inline Block
+  CONCLAVE_BLOCK q4_0(Columns w, std::int64_t at) {
+    Block block;
+    block.d = V::half_low(V::load_columns(w, at));
+    nibbles(w, at + 2, block.level, block.level + 4);
+    return block;
   }
-  static void q4_1(Columns w, std::int64_t at, int b, WeightTile& t) {
-    const I head = V::load_columns(w, at);
-    V::store(t.d[b], V::half_low(head));
-    V::store(t.m[b], V::half_low(V::template shr<16>(head)));
-    put_nibbles(w, at + 4, b, t);
+  CONCLAVE_BLOCK q4_1(Columns w, std::int64_t at) {
+    Block block;
+    factors(V::load_columns(w, at), block);
+    nibbles(w, at + 4, block.level, block.level + 4);
+    return block;
   }
-  static void q5_0(Columns w, std::int64_t at, int b, WeightTile& t) {
-    V::store(t.d[b], V::half_low(V::load_columns(w, at)));
-    put_fives(w, at + 6, V::load_columns(w, at + 2), b, t);
+  CONCLAVE_BLOCK q5_0(Columns w, std::int64_t at) {
+    Block block;
+    block.d = V::half_low(V::load_columns(w, at));
+    nibbles(w, at + 6, block.level, block.level + 4);
+    add_fifths(V::load_columns(w, at + 2), block);
+    return block;
   }
-  static void q5_1(Columns w, std::int64_t at, int b, WeightTile& t) {
-    const I head = V::load_columns(w, at);
-    V::store(t.d[b], V::half_low(head));
-    V::store(t.m[b], V::half_low(V::template shr<16>(head)));
-    put_fives(w, at + 8, V::load_columns(w, at + 4), b, t);
+  CONCLAVE_BLOCK q5_1(Columns w, std::int64_t at) {
+    Block block;
+    factors(V::load_columns(w, at), block);
+    nibbles(w, at + 8, block.level, block.level + 4);
+    add_fifths(V::load_columns(w, at + 4), block);
+    return block;
   }
-  static void q8_0(Columns w, std::int64_t at, int b, WeightTile& t) {
-    V::store(t.d[b], V::half_low(V::load_columns(w, at)));
-    I levels[8];
-    V::load_columns4(w, at + 2, levels);
-    V::load_columns4(w, at + 18, levels + 4);
-    for (int j = 0; j < 8; ++j) put(t, 8 * b + j, biased(levels[j]));
+  CONCLAVE_BLOCK q8_0(Columns w, std::int64_t at) {
+    Block block;
+    block.d = V::half_low(V::load_columns(w, at));
+    V::load_columns4(w, at + 2, block.level);
+    V::load_columns4(w, at + 18, block.level + 4);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) block.level[j] = biased(block.level[j]);
+    return block;
   }
-  static void iq4_nl(Columns w, std::int64_t at, int b, WeightTile& t) {
-    V::store(t.d[b], V::half_low(V::load_columns(w, at)));
-    put_table(w, at + 2, kIq4, t, 8 * b);
+  CONCLAVE_BLOCK iq4_nl(Columns w, std::int64_t at) {
+    Block block;
+    block.d = V::half_low(V::load_columns(w, at));
+    looked_up(w, at + 2, kIq4, block.level);
+    return block;
   }
-  static void mxfp4(Columns w, std::int64_t at, int b, WeightTile& t) {
+  CONCLAVE_BLOCK mxfp4(Columns w, std::int64_t at) {
+    Block block;
     // 2^(e - 128), half the block's scale; below e = 2 a subnormal.
     const I e = mask(V::load_columns(w, at), 0xFF);
     const I normal = V::template shl<23>(V::isub(e, V::iset1(1)));
     const I subnormal = V::iadd(V::iset1(0x00200000), V::imul(e, V::iset1(0x00200000)));  // e is 0 or 1
     const auto is_small = V::less(V::to_f(e), V::set1(2.0F));
-    V::store(t.d[b], V::select(is_small, V::as_f(subnormal), V::as_f(normal)));
-    put_table(w, at + 1, kMxfp4Doubled, t, 8 * b);
+    block.d = V::select(is_small, V::as_f(subnormal), V::as_f(normal));
+    looked_up(w, at + 1, kMxfp4Doubled, block.level);
+    return block;
   }
+#undef CONCLAVE_BLOCK
 
  private:
-  [[gnu::always_inline]] static inline void put_nibbles(Columns w, std::int64_t offset, int b, WeightTile& t) {
-    I low[4];
-    I high[4];
-    nibbles(w, offset, low, high);
-    for (int j = 0; j < 4; ++j) {
-      put(t, 8 * b + j, low[j]);
-      put(t, 8 * b + 4 + j, high[j]);
-    }
+  [[gnu::always_inline]] static inline void factors(I head, Block& block) {
+    block.d = V::half_low(head);
+    block.m = V::half_low(V::template shr<16>(head));
   }
   // Bits 4j .. 4j+3 of each lane as bit 4 of the four bytes of vector j.
   template <int j>
@@ -330,18 +347,11 @@ struct Unpack {
     const I four = mask(V::template shr<4 * j>(bits), 0x0F);
     return V::template shl<4>(mask(V::imul(four, V::iset1(0x00204081)), 0x01010101));
   }
-  [[gnu::always_inline]] static inline void put_fives(Columns w, std::int64_t offset, I bits, int b, WeightTile& t) {
-    I low[4];
-    I high[4];
-    nibbles(w, offset, low, high);
-    put(t, 8 * b, V::ior(low[0], fifth<0>(bits)));
-    put(t, 8 * b + 1, V::ior(low[1], fifth<1>(bits)));
-    put(t, 8 * b + 2, V::ior(low[2], fifth<2>(bits)));
-    put(t, 8 * b + 3, V::ior(low[3], fifth<3>(bits)));
-    put(t, 8 * b + 4, V::ior(high[0], fifth<4>(bits)));
-    put(t, 8 * b + 5, V::ior(high[1], fifth<5>(bits)));
-    put(t, 8 * b + 6, V::ior(high[2], fifth<6>(bits)));
-    put(t, 8 * b + 7, V::ior(high[3], fifth<7>(bits)));
+  [[gnu::always_inline]] static inline void add_fifths(I bits, Block& block) {
+    [&]<int... j>(std::integer_sequence<int, j...>) __attribute__((always_inline)) {
+      ((block.level[j] = V::ior(block.level[j], fifth<j>(bits))), ...);
+    }
+    (std::make_integer_sequence<int, 8>());
   }
 };
 

@@ -287,10 +287,19 @@ struct FewRows {
   // keeps three.
   template <int most>
   static constexpr ProductKernels over(ProductKernels table) {
+    using P = Product<V>;
     using S = StreamedTile<V>;
-    table.tile[static_cast<std::size_t>(DType::q4_k)] = k_tile<Q4K, S::Q4K, most>;
-    table.tile[static_cast<std::size_t>(DType::q5_k)] = k_tile<Q5K, S::Q5K, most>;
-    table.tile[static_cast<std::size_t>(DType::q6_k)] = k_tile<Q6K, S::Q6K, 3>;
+    const auto at = [&](DType type) -> TileKernel& { return table.tile[static_cast<std::size_t>(type)]; };
+    at(DType::q4_k) = k_tile<Q4K, S::Q4K, most>;
+    at(DType::q5_k) = k_tile<Q5K, S::Q5K, most>;
+    at(DType::q6_k) = k_tile<Q6K, S::Q6K, 3>;
+    at(DType::q4_0) = S::template block_tile<P::kQ4_0>;
+    at(DType::q4_1) = S::template block_tile<P::kQ4_1>;
+    at(DType::q5_0) = S::template block_tile<P::kQ5_0>;
+    at(DType::q5_1) = S::template block_tile<P::kQ5_1>;
+    at(DType::q8_0) = S::template block_tile<P::kQ8_0>;
+    at(DType::iq4_nl) = S::template block_tile<P::kIq4Nl>;
+    at(DType::mxfp4) = S::template block_tile<P::kMxfp4>;
     return table;
   }
 #undef CONCLAVE_INLINE
