@@ -205,10 +205,25 @@ struct StreamedTile {
         0, p.n_rows, [&]<int M>(std::int64_t) __attribute__((always_inline)) { block_rows<format, M>(p); });
   }
   template <class Format>
-  static void tile(const TileProduct& p) {
+  static void k_tile(const TileProduct& p) {
     if (p.n_rows > kMaxRows) return P::template k_tile<Format::format>(p);
     P::template rest_of_rows<kMaxRows>(
         0, p.n_rows, [&]<int M>(std::int64_t) __attribute__((always_inline)) { rows<Format, M>(p); });
+  }
+
+  static constexpr ProductKernels over(ProductKernels table) {
+    const auto at = [&](DType type) -> TileKernel& { return table.tile[static_cast<std::size_t>(type)]; };
+    at(DType::q4_0) = block_tile<P::kQ4_0>;
+    at(DType::q4_1) = block_tile<P::kQ4_1>;
+    at(DType::q5_0) = block_tile<P::kQ5_0>;
+    at(DType::q5_1) = block_tile<P::kQ5_1>;
+    at(DType::q8_0) = block_tile<P::kQ8_0>;
+    at(DType::q4_k) = k_tile<Q4K>;
+    at(DType::q5_k) = k_tile<Q5K>;
+    at(DType::q6_k) = k_tile<Q6K>;
+    at(DType::iq4_nl) = block_tile<P::kIq4Nl>;
+    at(DType::mxfp4) = block_tile<P::kMxfp4>;
+    return table;
   }
 };
 

@@ -320,7 +320,7 @@ struct AmxProduct {
   // avx512's, and strips of superblocks.
   static constexpr ProductKernels table() {
     constexpr auto at = [](DType type) { return static_cast<std::size_t>(type); };
-    ProductKernels t = FewRows::over<3>(Product<V>::table());
+    ProductKernels t = FewRows::over<3>(StreamedTile<V>::over(Product<V>::table()));
     t.strip[at(DType::q4_k)] = strip<AmxQ4K>;
     t.strip[at(DType::q5_k)] = strip<AmxQ5K>;
     t.strip[at(DType::q6_k)] = strip<AmxQ6K>;

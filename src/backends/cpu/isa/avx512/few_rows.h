@@ -279,27 +279,17 @@ struct FewRows {
       if (p.n_rows == 2) return tile<Format, 2>(p);
       if (p.n_rows == 3) return tile<Format, 3>(p);
     }
-    StreamedTile<V>::template tile<Streamed>(p);
+    StreamedTile<V>::template k_tile<Streamed>(p);
   }
 
-  // The kernels of the formats that have one here, for up to `most` rows of q4_k and q5_k. On Zen 4 a streamed
-  // tile wins from two rows on. It shuffles more than these, and Intel's cores have fewer ports for that: not measured there, and amx
-  // keeps three.
+  // Over a table of streamed tiles: up to `most` rows of q4_k and q5_k, three of q6_k. On Zen 4 a streamed tile wins from
+  // two rows on. It shuffles more than these, and Intel's cores have fewer ports for that: not measured there.
   template <int most>
   static constexpr ProductKernels over(ProductKernels table) {
-    using P = Product<V>;
     using S = StreamedTile<V>;
-    const auto at = [&](DType type) -> TileKernel& { return table.tile[static_cast<std::size_t>(type)]; };
-    at(DType::q4_k) = k_tile<Q4K, S::Q4K, most>;
-    at(DType::q5_k) = k_tile<Q5K, S::Q5K, most>;
-    at(DType::q6_k) = k_tile<Q6K, S::Q6K, 3>;
-    at(DType::q4_0) = S::template block_tile<P::kQ4_0>;
-    at(DType::q4_1) = S::template block_tile<P::kQ4_1>;
-    at(DType::q5_0) = S::template block_tile<P::kQ5_0>;
-    at(DType::q5_1) = S::template block_tile<P::kQ5_1>;
-    at(DType::q8_0) = S::template block_tile<P::kQ8_0>;
-    at(DType::iq4_nl) = S::template block_tile<P::kIq4Nl>;
-    at(DType::mxfp4) = S::template block_tile<P::kMxfp4>;
+    table.tile[static_cast<std::size_t>(DType::q4_k)] = k_tile<Q4K, S::Q4K, most>;
+    table.tile[static_cast<std::size_t>(DType::q5_k)] = k_tile<Q5K, S::Q5K, most>;
+    table.tile[static_cast<std::size_t>(DType::q6_k)] = k_tile<Q6K, S::Q6K, 3>;
     return table;
   }
 #undef CONCLAVE_INLINE
