@@ -301,43 +301,70 @@ struct Product {
     return T::load(some);
   }
 
+  // Some columns at a time: each number of a row is loaded once for all of them.
+  static constexpr int kPlainColumns = V::kMaxRows > 6 ? 2 : 1;
+  static constexpr int kPlainRows = V::kMaxRows > 6 ? 6 : V::kMaxRows;
+
   template <class T, int M>
-  static void plain_rows(const typename T::Stored* w, std::int64_t k, const ProductRow* rows, float* out) {
-    F even[M];
-    F odd[M];
-    for (int r = 0; r < M; ++r) even[r] = odd[r] = V::zero();
+  static void plain_rows(const typename T::Stored* const* w, std::int64_t k, const ProductRow* rows, float* out) {
+    F even[M][kPlainColumns];
+    F odd[M][kPlainColumns];
+#pragma GCC unroll 16
+    for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kPlainColumns; ++n) even[r][n] = odd[r][n] = V::zero();
+    }
+    const auto add = [&](const auto& of_weights, const auto& of_row) __attribute__((always_inline)) {
+      F weights[kPlainColumns][2];
+#pragma GCC unroll 2
+      for (int n = 0; n < kPlainColumns; ++n) {
+        weights[n][0] = of_weights(w[n], 0);
+        weights[n][1] = of_weights(w[n], 16);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+        const F x[2] = {of_row(rows[r].x, 0), of_row(rows[r].x, 16)};
+#pragma GCC unroll 2
+        for (int n = 0; n < kPlainColumns; ++n) {
+          even[r][n] = V::fma(x[0], weights[n][0], even[r][n]);
+          odd[r][n] = V::fma(x[1], weights[n][1], odd[r][n]);
+        }
+      }
+    };
     std::int64_t i = 0;
     for (; i + 32 <= k; i += 32) {
-      const F w0 = T::load(w + i);
-      const F w1 = T::load(w + i + 16);
-#pragma GCC unroll 16
-      for (int r = 0; r < M; ++r) {
-        even[r] = V::fma(V::load(rows[r].x + i), w0, even[r]);
-        odd[r] = V::fma(V::load(rows[r].x + i + 16), w1, odd[r]);
-      }
+      add(
+          [i](const auto* from, int at) __attribute__((always_inline)) { return T::load(from + i + at); },
+          [i](const auto* from, int at) __attribute__((always_inline)) { return V::load(from + i + at); });
     }
     if (i < k) {
-      const F w0 = load_some<T>(w + i, k - i);
-      const F w1 = load_some<T>(w + i + 16, k - i - 16);
-#pragma GCC unroll 16
-      for (int r = 0; r < M; ++r) {
-        even[r] = V::fma(load_some<F32>(rows[r].x + i, k - i), w0, even[r]);
-        odd[r] = V::fma(load_some<F32>(rows[r].x + i + 16, k - i - 16), w1, odd[r]);
-      }
+      add([i, k](const auto* from, int at) { return load_some<T>(from + i + at, k - i - at); },
+          [i, k](const auto* from, int at) { return load_some<F32>(from + i + at, k - i - at); });
     }
-    for (int r = 0; r < M; ++r) out[kTileColumns * r] = V::sum(V::add(even[r], odd[r]));
+#pragma GCC unroll 16
+    for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kPlainColumns; ++n) out[kTileColumns * r + n] = V::sum(V::add(even[r][n], odd[r][n]));
+    }
   }
 
   template <class T>
   static void plain_tile(const TileProduct& p) {
-    Ahead ahead(p, p.n_columns * turns(p.n_rows));
-    for (int n = 0; n < p.n_columns; ++n) {
-      const auto* w = reinterpret_cast<const typename T::Stored*>(p.weights + n * p.column_stride);
-      for_rows(
-          p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
-            ahead.ask();
-            plain_rows<T, M>(w, p.k, p.rows + r, p.out + kTileColumns * r + n);
-          });
+    const auto column = [&](int n) {
+      return reinterpret_cast<const typename T::Stored*>(p.weights + std::min(n, p.n_columns - 1) * p.column_stride);
+    };
+    const auto groups = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of; };
+    Ahead ahead(p, groups(p.n_columns, kPlainColumns) * groups(p.n_rows, kPlainRows));
+    for (int n = 0; n < p.n_columns; n += kPlainColumns) {
+      const typename T::Stored* w[kPlainColumns];
+      for (int i = 0; i < kPlainColumns; ++i) w[i] = column(n + i);
+      const auto visit = [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+        ahead.ask();
+        plain_rows<T, M>(w, p.k, p.rows + r, p.out + kTileColumns * r + n);
+      };
+      std::int64_t r = 0;
+      for (; r + kPlainRows <= p.n_rows; r += kPlainRows) visit.template operator()<kPlainRows>(r);
+      rest_of_rows<kPlainRows - 1>(r, p.n_rows - r, visit);
     }
   }
 
