@@ -51,6 +51,20 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 
+// The lanes before this one, a bit each.
+__device__ __forceinline__ unsigned lanes_before() {
+  unsigned lanes;
+  asm("mov.u32 %0, %lanemask_lt;" : "=r"(lanes));
+  return lanes;
+}
+
+// The larger one; a NaN where one of them is.
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 // Byte i of a word, with its sign.
 template <int i>
 __device__ __forceinline__ int signed_byte(unsigned word) {

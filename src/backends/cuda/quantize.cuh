@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/element.cuh"
+#include "backends/cuda/mma.cuh"
 
 namespace conclave::cuda {
 
@@ -27,28 +28,42 @@ __device__ __forceinline__ void load_chunk(DType type, const std::byte* row, std
   for (int i = 0; i < 8; ++i) v[i] = first + i < k ? load_float(type, row, first + i) : 0.0F;
 }
 
+// x / 127, x from 2^-100 on: the steps of IEEE division without its other cases, for which it would branch.
+__device__ __forceinline__ float divide_by_127(float x) {
+  constexpr float kInverse = 1.0F / 127.0F;
+  const float y = x * kInverse;
+  return fmaf(fmaf(-127.0F, y, x), kInverse, y);
+}
+// 1 / x, x from 2^-120 to 2^120, likewise.
+__device__ __forceinline__ float plain_inverse(float x) {
+  const float y = reciprocal(x);
+  return fmaf(y, fmaf(-x, y, 1.0F), y);
+}
+
+// The low bytes of four words.
+__device__ __forceinline__ int low_bytes(const unsigned* word) {
+  return static_cast<int>(
+      __byte_perm(__byte_perm(word[0], word[1], 0x0040), __byte_perm(word[2], word[3], 0x0040), 0x5410));
+}
+
 // All 32 lanes together.
 __device__ __forceinline__ QuantizedLane quantize_lane(const float* v) {
-  float largest = 0.0F;
-  bool finite = true;
+  constexpr unsigned kInfinity = 0x7F800000U;
+  constexpr unsigned kLeast = 0x0D800000U;  // 2^-100
+  constexpr float kWhole = 12582912.0F;     // 1.5 * 2^23: what is added to it becomes an integer, in its lowest bits
+  float larger[4];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    largest = fmaxf(largest, fabsf(v[i]));
-    finite = finite && isfinite(v[i]);
-  }
-  // Magnitudes compare as integers.
-  largest = __uint_as_float(__reduce_max_sync(0xFFFFFFFFU, __float_as_uint(largest)));
-  const bool usable = __all_sync(0xFFFFFFFFU, finite) != 0 && (largest == 0.0F || largest >= 0x1p-100F);
-  const float step = usable ? largest / 127.0F : 0.0F;
-  const float inverse = step > 0.0F ? 1.0F / step : 0.0F;
-  int q[8];
+  for (int i = 0; i < 4; ++i) larger[i] = max_or_nan(fabsf(v[i]), fabsf(v[i + 4]));
+  const float largest = max_or_nan(max_or_nan(larger[0], larger[1]), max_or_nan(larger[2], larger[3]));
+  // Magnitudes compare as integers; a NaN is above infinity.
+  const unsigned bits = __reduce_max_sync(0xFFFFFFFFU, __float_as_uint(largest));
+  const bool usable = bits == 0 || (bits >= kLeast && bits < kInfinity);
+  const float step = divide_by_127(__uint_as_float(bits));
+  const float inverse = bits == 0 ? 0.0F : plain_inverse(step);
+  unsigned q[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) q[i] = usable ? __float2int_rn(v[i] * inverse) : 0;
-  QuantizedLane out;
-  out.low = (q[0] & 0xFF) | (q[1] & 0xFF) << 8 | (q[2] & 0xFF) << 16 | q[3] << 24;
-  out.high = (q[4] & 0xFF) | (q[5] & 0xFF) << 8 | (q[6] & 0xFF) << 16 | q[7] << 24;
-  out.scale = usable ? step : NAN;
-  return out;
+  for (int i = 0; i < 8; ++i) q[i] = __float_as_uint(v[i] * inverse + kWhole);
+  return {.low = usable ? low_bytes(q) : 0, .high = usable ? low_bytes(q + 4) : 0, .scale = usable ? step : NAN};
 }
 
 // The sum of the 16 values that two neighbouring lanes have. All 32 lanes together.
