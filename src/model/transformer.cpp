@@ -8,11 +8,14 @@ void outputs(Program& p, const Transformer& model, const StepSize& size) {
   const ModelConfig& config = model.config;
   const LayerWeights& last = model.weights.layers.back();
   const RowScratch all = model.workspace.rows(size.n_tokens);
-  const RowScratch s = model.workspace.out_rows(size.n_out);
+  const bool chooses = size.n_tokens > 1;  // a single row is wanted or not, and stays where it is
+  const RowScratch s = chooses ? model.workspace.out_rows(size.n_out) : all;
   const TokenBatch batch = model.inputs.batch(size.n_tokens, size.n_out);
 
-  p.embed({.ids = batch.out_rows, .table = all.attended, .live = batch.n_out, .out = s.attended});
-  p.embed({.ids = batch.out_rows, .table = all.x, .live = batch.n_out, .out = s.x});
+  if (chooses) {
+    p.embed({.ids = batch.out_rows, .table = all.attended, .live = batch.n_out, .out = s.attended});
+    p.embed({.ids = batch.out_rows, .table = all.x, .live = batch.n_out, .out = s.x});
+  }
   attention_output(p, last.attention,
                    {.attended = s.attended,
                     .live = batch.n_out,
