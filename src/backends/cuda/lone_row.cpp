@@ -156,10 +156,11 @@ std::optional<LoneFfnArgs> lone_ffn_of(const MoeFfn& op, const Target& target) {
                       is_f32(op.shared_out);
   if (!floats || takes_prefill(sequence.gate_up, target) || takes_prefill(sequence.down, target) || !units_fit(gate) ||
       !units_fit(up) || !units_fit(down) || gate.type != up.type || op.logits.dim(1) > kLoneExperts ||
-      !routes_in_warp(op.rule, op.logits.dim(1)) || op.down.dim(2) % kChunk != 0) {
+      !routes_in_warp(op.rule, op.logits.dim(1)) || op.rule.n_groups > 1 || op.down.dim(2) % kChunk != 0) {
     return std::nullopt;
   }
   const RouteArgs route = route_args(sequence.route);
+  if (!route.how.by_logit) return std::nullopt;  // experts are chosen by the order of the logits alone
   const LoneFfnArgs args{.how = route.how,
                          .logits = data_of<const float>(op.logits),
                          .experts = ints_of(op.routing.experts),
