@@ -12,14 +12,19 @@ __device__ __forceinline__ void end_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 // Arrives, and lets the phase end no sooner than so many bytes have come.
+__device__ __forceinline__ void expect_bytes(unsigned address, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+  expect_bytes(shared_address(barrier), bytes);
+}
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, int bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, int bytes, std::uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+  copy_bulk(to, from, bytes, shared_address(barrier));
 }
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes, std::uint64_t* barrier) {
   copy_bulk(shared_address(to), from, bytes, barrier);

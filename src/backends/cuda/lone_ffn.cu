@@ -1,182 +1,189 @@
 #include "backends/cuda/activation.cuh"
-#include "backends/cuda/lone_row.cuh"
+#include "backends/cuda/lone_ring.cuh"
 #include "backends/cuda/route_token.cuh"
 
 namespace conclave::cuda {
 namespace {
 
 #if CONCLAVE_HOPPER
-// The token's experts, by kLoneThreads threads: an expert's slot is how many are better. As route_token() chooses them,
-// where the order of the logits decides. kExperts: at most; several threads share one.
-template <int kExperts>
-struct Ranks {
-  std::uint32_t key[kExperts];
+// The warp that finds out which experts a token has: the last one, which has the least to do with the row.
+inline constexpr unsigned kLoneRouter = kLoneWarps - 1;
 
-  // Can be chosen from after a barrier.
-  __device__ __forceinline__ void load(const float* logits, int n_experts) {
-    const auto e = static_cast<int>(threadIdx.x);
-    // Not from the nearest cache: it may hold what was there before.
-    if (e < kExperts) key[e] = e < n_experts ? order_of(ordered(__ldcg(logits + e))) : 0;  // less than any
+// The token's experts of slots up to `last`, by one warp, as route_token() chooses them where the order of the logits
+// decides. Lane l has the experts from kPer l on.
+template <int kPer>
+__device__ __forceinline__ void choose_experts(const LoneFfnArgs& args, int last, std::int32_t* experts) {
+  const int n_experts = args.how.n_experts;
+  const int first = kPer * (static_cast<int>(threadIdx.x) % kWarp);
+  float logit[kPer];
+  std::uint32_t key[kPer];
+  // Not from the nearest cache: it may hold what was there before.
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) logit[i] = first + i < n_experts ? __ldcg(args.logits + first + i) : 0;
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const std::uint32_t order = order_of(ordered(logit[i]));
+    key[i] = first + i < n_experts ? order : 0;  // less than any
   }
-  // The slots can be read after another one.
-  __device__ __forceinline__ void choose(int n_experts, int top_k, std::int32_t* slots) const {
-    constexpr unsigned kSharers = kLoneThreads / kExperts;
-    const unsigned e = threadIdx.x / kSharers;
-    const std::uint32_t mine = key[e];
-    int better = 0;
+#pragma unroll 1
+  for (int slot = 0; slot <= last; ++slot) {
+    std::uint32_t own = key[0];
 #pragma unroll
-    for (unsigned from = 0; from < kExperts; from += 4 * kSharers) {
-      const unsigned first = from + threadIdx.x % kSharers * 4;
-      const uint4 four = *reinterpret_cast<const uint4*>(key + first);
+    for (int i = 1; i < kPer; ++i) own = max(own, key[i]);
+    const std::uint32_t best = __reduce_max_sync(kAllLanes, own);
+    const unsigned with = __ballot_sync(kAllLanes, own == best);
+    const bool wins = own == best && (with & lanes_before()) == 0;  // of equals the lower one is better
+    bool taken = !wins;
 #pragma unroll
-      for (unsigned j = 0; j < 4; ++j) {
-        const auto other = static_cast<std::uint32_t>(word_of(four, static_cast<int>(j)));
-        if (other > mine - (first + j < e ? 1 : 0)) ++better;  // of equals the lower one is better
+    for (int i = 0; i < kPer; ++i) {
+      const bool takes = !taken && key[i] == best;
+      if (takes) {
+        experts[slot] = first + i;
+        key[i] = 0;
       }
-    }
-#pragma unroll
-    for (unsigned half = 1; half < kSharers; half *= 2) better += __shfl_xor_sync(kAllLanes, better, half);
-    if (threadIdx.x % kSharers == 0 && static_cast<int>(e) < n_experts && better < top_k) {
-      slots[better] = static_cast<std::int32_t>(e);
+      taken = taken || takes;
     }
   }
-};
+}
 
+// Leaves the token's routing, its experts being known, as route_token() gives it. By one warp.
+template <int kPer>
+__device__ __noinline__ void leave_routing(const LoneFfnArgs& args, const std::int32_t* experts, bool live) {
+  const RouteRule& how = args.how;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float l[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    const int e = i * kWarp + lane;
+    l[i] = e < how.n_experts ? __ldcg(args.logits + e) : lowest();
+  }
+  const bool has = lane < how.rule.top_k;
+  const std::int32_t expert = has ? experts[lane] : 0;
+  const float own = has ? __ldcg(args.logits + expert) : lowest();
+  const LogitSurvey<kPer> row(how.rule, l);
+  const float weight = slot_weight(how, {expert, from_order(order_of(ordered(own))), row.max, row.total, row.usable});
+  if (!live) return;
+  if (has) {
+    args.experts[lane] = expert;
+    args.weights[lane] = weight;
+    count_chosen(args.counts, expert);
+  }
+  if (!row.usable && lane == 0 && args.no_finite != nullptr) count_unusable(args.no_finite, 1);
+}
 #endif
 
-template <DType type, int kExperts, int kHalves>
+// kExperts: at most. kChunks: as in lone_row.cuh; where it is not 0 all items are on their way at once.
+template <DType type, int kExperts, int kChunks>
 __global__ void __launch_bounds__(kLoneThreads, 2)
     lone_gate_up(const __grid_constant__ LoneFfnArgs args, const __grid_constant__ LoneSpace space) {
 #if CONCLAVE_HOPPER
   extern __shared__ __align__(16) std::byte lone_bytes[];
-  __shared__ __align__(16) Ranks<kExperts> ranks;
   __shared__ std::int32_t experts[kWarp];
-  const LoneBlock block{lone_bytes, space};
+  const LoneBlock block(lone_bytes, space);
   const unsigned lane = threadIdx.x % kWarp;
-  const auto top_k = static_cast<int>(args.how.rule.top_k);
-  const LoneItems items(block);
-  LoneRun run({.k = args.d_model});
-  begin();  // from here on logits can be read: what comes next does that before it waits for this kernel
+  LoneItems items(block);
+  const int column_bytes = kChunks > 0 ? static_cast<int>(lone_column_bytes(type, kChunks)) : space.column_bytes;
+  const auto slot_of = [&](int of) {
+    return static_cast<int>(static_cast<unsigned>(of) / static_cast<unsigned>(args.d_ff));
+  };
+  const auto offset_of = [&](int of, int slot) { return (of - slot * args.d_ff) * column_bytes; };
+  const auto column_at = [&](int slot, int offset, int up) {
+    const std::int64_t expert = experts[slot];
+    return (up == 0 ? args.gate + expert * args.gate_expert : args.up + expert * args.up_expert) + offset;
+  };
+  auto ring = lone_warp_ring<kChunks == 0>(
+      items, column_bytes, [&](int of, int up) { return column_at(slot_of(of), offset_of(of, slot_of(of)), up); });
+  LoneRun<kChunks> run({.k = args.d_model});
+  // What can be found out before the experts are known: divisions take time.
+  const auto last_slot = static_cast<int>(kept(blockIdx.x == 0 ? args.how.rule.top_k - 1 : slot_of(items.last - 1)));
+  const auto own_slot = static_cast<int>(kept(slot_of(ring.first_item(items))));
+  const auto own_offset = static_cast<int>(kept(offset_of(ring.first_item(items), own_slot)));
+  const bool routes = items.warp == kLoneRouter;
+  wait_for_earlier();
   run.load(args.x);
-  ranks.load(args.logits, args.how.n_experts);
+  if (routes) choose_experts<kExperts / kWarp>(args, last_slot, experts);
+  __syncthreads();
+  let_next_start();  // no sooner: its copies should come after these
+  if (ring.has_first(items)) ring.ask(ring.nth(), column_at(own_slot, own_offset, static_cast<int>(lane % 2)));
   const bool live = live_count(args.live) > 0;
-  __syncthreads();
-  ranks.choose(args.how.n_experts, top_k, experts);
-  __syncthreads();
-
-  // The expert that an item is a column of; the column in its place.
-  const auto slot_of = [&](int& item) {
-    const int slot = static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(args.d_ff));
-    item -= slot * args.d_ff;
-    return slot;
-  };
-  const auto bytes = [&](int) { return space.column_bytes; };
-  const auto source = [&](int item, int up) {
-    const std::int64_t expert = experts[slot_of(item)];
-    return up == 0 ? args.gate + expert * args.gate_expert + item * args.gate_column
-                   : args.up + expert * args.up_expert + item * args.up_column;
-  };
-  items.begin_copies(2, bytes, source);
   bool unusual = false;
-  if (run.has) unusual = put_superblock(block, items.warp, run.v);
+  if (run.has) unusual = put_superblock(block, items.warp, quantize_lane(run.v));
   const bool plain = __syncthreads_or(unusual) != 0;
+  if (blockIdx.x == 0 && routes) leave_routing<kExperts / kWarp>(args, experts, live);
 
-  const auto multiply = [&](int, const std::byte* weights, float2* terms) {
+  const LonePass<type, kChunks> pass(block);
+  const auto multiply = [&](unsigned weights, unsigned terms) {
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const unsigned mine = half * kPassUnits + lane / 4;
-      const unsigned c = min(mine, static_cast<unsigned>(space.chunks) - 1);
-      const typename QuarterUnit<type>::Place place(c, lane % 4, space.chunks);
-      LoneQuarter<type> row;
-      row.load(block, c, lane % 4);
-#pragma unroll 1
-      for (int up = 0; up < 2; ++up) {
-        multiply_units<type>(weights + up * space.column_bytes, place, mine == c, row, terms + up * space.chunks + c);
-      }
+    for (int up = 0; up < 2; ++up) {
+      pass.multiply_column(weights + up * column_bytes, terms + up * 8 * pass.chunks());
     }
   };
-  const auto finish = [&](int item, const float2* terms, int count) {
+  const auto finish = [&](int item, int count) {
     // Lane 2 i has gate of item i, the next one up.
-    int column = item + static_cast<int>(lane / 2) * kLoneWarps;
-    const int slot = slot_of(column);
+    const int of = item + static_cast<int>(lane / 2) * kLoneWarps;
+    const int slot = slot_of(of);
+    const int column = of - slot * args.d_ff;
     const bool mine = static_cast<int>(lane) < 2 * count;
     float y = 0;
-    if (mine && plain) {
-      const std::int64_t expert = experts[slot];
-      const std::byte* w = lane % 2 == 0 ? args.gate + expert * args.gate_expert + column * args.gate_column
-                                         : args.up + expert * args.up_expert + column * args.up_column;
-      y = plain_dot({reinterpret_cast<const std::byte*>(args.x), DType::f32, w, type, !is_affine(type), args.d_model});
+    if (mine && plain) [[unlikely]] {
+      y = plain_column(args.x, column_at(slot, offset_of(of, slot), static_cast<int>(lane % 2)), type, args.d_model);
     } else if (mine) {
-      y = column_total<type>(terms + lane * space.chunks, space.chunks);
+      y = column_total<type, kChunks>(items.terms + lane * 8 * pass.chunks(), space.chunks);
     }
     const float up = __shfl_down_sync(kAllLanes, y, 1);
     if (lane % 2 == 0 && mine && live) args.hidden[slot * args.hidden_stride + column] = gated(args.act, y, up);
   };
   items.run(
-      2, bytes, source, [](int) {}, multiply, finish);
+      items.last, ring, [](int) {}, multiply, finish);
 #endif
 }
 
-template <DType type, int kExperts>
+// kTopK: the token's experts, where kChunks is not 0.
+template <DType type, int kExperts, int kChunks, int kTopK>
 __global__ void __launch_bounds__(kLoneThreads, 2)
     lone_down(const __grid_constant__ LoneFfnArgs args, const __grid_constant__ LoneSpace space) {
 #if CONCLAVE_HOPPER
   extern __shared__ __align__(16) std::byte lone_bytes[];
-  __shared__ __align__(16) Ranks<kExperts> ranks;
   __shared__ std::int32_t experts[kWarp];
   __shared__ float weights_of[kWarp];
-  const LoneBlock block{lone_bytes, space};
+  const LoneBlock block(lone_bytes, space);
   const unsigned lane = threadIdx.x % kWarp;
-  const auto top_k = static_cast<int>(args.how.rule.top_k);
-  const LoneItems items(block);
+  const int top_k = kTopK > 0 ? kTopK : static_cast<int>(args.how.rule.top_k);
+  const int chunks = kChunks > 0 ? kChunks : space.chunks;
+  const int units = top_k * chunks;
+  const int column_bytes = kChunks > 0 ? static_cast<int>(lone_column_bytes(type, kChunks)) : space.column_bytes;
+  LoneItems items(block);
   // lone_gate_up, which comes before this kernel, lets it start when the logits are there.
-  ranks.load(args.logits, args.how.n_experts);
+  if (items.warp == kLoneRouter) choose_experts<kExperts / kWarp>(args, top_k - 1, experts);
   __syncthreads();
-  ranks.choose(args.how.n_experts, top_k, experts);
-  __syncthreads();
-  const auto bytes = [&](int) { return space.column_bytes; };
-  const auto source = [&](int column, int slot) {
-    return args.down + experts[slot] * args.down_expert + column * args.down_column;
-  };
-  items.begin_copies(top_k, bytes, source);
-  RoutedSlot slot{};  // what the experts' outputs are multiplied with: there is time for it
-  if (items.warp == 0) {
-    constexpr int kPer = kExperts / kWarp;
-    float logits[kPer];
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      const int e = i * kWarp + static_cast<int>(lane);
-      logits[i] = e < args.how.n_experts ? __ldcg(args.logits + e) : lowest();
+  // A lane copies the columns of an expert.
+  const auto copy_of = [&](int slot, int column, int count) {
+    LoneCopy copy;
+    if (slot < top_k) {
+      copy = {args.down + experts[slot] * args.down_expert + column * args.down_column,
+              slot * kLoneWarps * column_bytes, count * column_bytes};
     }
-    slot = route_token(args.how, logits, nullptr);
-    weights_of[lane] = slot.weight;
-  }
+    return copy;
+  };
+  auto ring = lone_ring<kChunks == 0>(items, copy_of);
   begin();
+  if (items.warp == kLoneRouter && static_cast<int>(lane) < top_k) weights_of[lane] = __ldcg(args.weights + lane);
   const bool live = live_count(args.live) > 0;
   bool unusual = false;
   // Rows of two superblocks are on their way together.
-  for (int first = static_cast<int>(items.warp); first < space.item_units; first += 2 * kLoneWarps) {
+#pragma unroll(kChunks > 0 ? 2 : 1)
+  for (int first = static_cast<int>(items.warp); first < units; first += 2 * kLoneWarps) {
     Run v[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int u = min(first + i * kLoneWarps, space.item_units - 1);
+      const int u = min(first + i * kLoneWarps, units - 1);
       const int s = u * space.by_chunks >> 16;
       load_run<true>(DType::f32, reinterpret_cast<const std::byte*>(args.hidden + s * args.hidden_stride),
-                     kChunk * (u - s * space.chunks) + kRunLength * lane, 0, v[i]);
+                     kChunk * (u - s * chunks) + kRunLength * lane, 0, v[i]);
     }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int u = first + i * kLoneWarps;
-      if (u < space.item_units) unusual = put_superblock(block, u, v[i]) || unusual;
-    }
-  }
-  if (blockIdx.x == 0 && items.warp == 0 && live) {
-    if (static_cast<int>(lane) < top_k) {
-      args.experts[lane] = slot.expert;
-      args.weights[lane] = slot.weight;
-      count_chosen(args.counts, slot.expert);
-    }
-    if (!slot.usable && lane == 0 && args.no_finite != nullptr) count_unusable(args.no_finite, 1);
+    const QuantizedLane q[2] = {quantize_lane(v[0]), quantize_lane(v[1])};
+    unusual = put_superblock(block, first, q[0]) || unusual;
+    if (first + kLoneWarps < units) unusual = put_superblock(block, first + kLoneWarps, q[1]) || unusual;
   }
   const bool plain = __syncthreads_or(unusual) != 0;
 
@@ -188,37 +195,36 @@ __global__ void __launch_bounds__(kLoneThreads, 2)
     before = args.residual[column];
     if (args.shared != nullptr) shared = args.shared[column];
   };
-  const auto multiply = [&](int, const std::byte* weights, float2* terms) {
-#pragma unroll 1
-    for (int first = 0; first < space.item_units; first += kPassUnits) {
-      const int mine = first + static_cast<int>(lane / 4);
-      const int u = min(mine, space.item_units - 1);
-      const int s = u * space.by_chunks >> 16;
-      LoneQuarter<type> row;
-      row.load(block, u, lane % 4);
-      const typename QuarterUnit<type>::Place place(u - s * space.chunks, lane % 4, space.chunks);
-      multiply_units<type>(weights + s * space.column_bytes, place, mine == u, row, terms + u);
+  const LonePass<type, kChunks> pass(block);
+  const auto multiply = [&](unsigned weights, unsigned terms) {
+#pragma unroll(kChunks > 0 ? kLoneUnits / kPassUnits : 1)
+    for (int first = 0; first < units; first += kPassUnits) {
+      const int mine = first + static_cast<int>(pass.lane / 4);
+      const int u = kTopK * kChunks % kPassUnits == 0 && kChunks > 0 ? mine : min(mine, units - 1);
+      const int s = kChunks > 0 ? u / kChunks : u * space.by_chunks >> 16;
+      pass.multiply(weights + (s * kLoneWarps + static_cast<int>(items.warp)) * column_bytes, chunks, u, u - s * chunks,
+                    mine == u, terms);
     }
   };
-  const auto finish = [&](int item, const float2* terms, int count) {
+  const auto finish = [&](int item, int count) {
     // Lane top_k i + s has what expert s gives of item i.
     float y = 0;
     if (static_cast<int>(lane) < top_k * count) {
-      y = column_total<type>(terms + lane * space.chunks, space.chunks);
-      if (plain) {
+      y = column_total<type, kChunks>(items.terms + lane * chunks * 8, chunks);
+      if (plain) [[unlikely]] {
         const int i = static_cast<int>(lane) / top_k;
         const int s = static_cast<int>(lane) - i * top_k;
         bool its_row = false;
-        for (int c = 0; c < space.chunks; ++c) its_row = its_row || isnan(block.scales()[s * space.chunks + c]);
+        for (int c = 0; c < chunks; ++c) its_row = its_row || isnan(block.scales()[s * chunks + c]);
         if (its_row) {
-          y = plain_dot({reinterpret_cast<const std::byte*>(args.hidden + s * args.hidden_stride), DType::f32,
-                         args.down + experts[s] * args.down_expert + (item + i * kLoneWarps) * args.down_column, type,
-                         !is_affine(type), args.d_ff});
+          y = plain_column(args.hidden + s * args.hidden_stride,
+                           args.down + experts[s] * args.down_expert + (item + i * kLoneWarps) * args.down_column, type,
+                           args.d_ff);
         }
       }
     }
     float sum = 0;
-#pragma unroll 4
+#pragma unroll(kTopK > 0 ? kTopK : 4)
     for (int s = 0; s < top_k; ++s) {
       sum = fmaf(weights_of[s], __shfl_sync(kAllLanes, y, static_cast<int>(lane) * top_k + s), sum);
     }
@@ -226,21 +232,21 @@ __global__ void __launch_bounds__(kLoneThreads, 2)
     if (args.shared != nullptr) sum += shared;
     args.residual[item + static_cast<int>(lane) * kLoneWarps] = before + sum;
   };
-  items.run(top_k, bytes, source, start, multiply, finish);
+  items.run(items.last, ring, start, multiply, finish);
 #endif
 }
 
-template <int kExperts, int kHalves>
+template <int kExperts, int kChunks>
 auto gate_up_for(DType type) {
-  return type == DType::q4_k   ? lone_gate_up<DType::q4_k, kExperts, kHalves>
-         : type == DType::q6_k ? lone_gate_up<DType::q6_k, kExperts, kHalves>
-                               : lone_gate_up<DType::q5_k, kExperts, kHalves>;
+  return type == DType::q4_k   ? lone_gate_up<DType::q4_k, kExperts, kChunks>
+         : type == DType::q6_k ? lone_gate_up<DType::q6_k, kExperts, kChunks>
+                               : lone_gate_up<DType::q5_k, kExperts, kChunks>;
 }
-template <int kExperts>
+template <int kExperts, int kChunks, int kTopK>
 auto down_for(DType type) {
-  return type == DType::q4_k   ? lone_down<DType::q4_k, kExperts>
-         : type == DType::q6_k ? lone_down<DType::q6_k, kExperts>
-                               : lone_down<DType::q5_k, kExperts>;
+  return type == DType::q4_k   ? lone_down<DType::q4_k, kExperts, kChunks, kTopK>
+         : type == DType::q6_k ? lone_down<DType::q6_k, kExperts, kChunks, kTopK>
+                               : lone_down<DType::q5_k, kExperts, kChunks, kTopK>;
 }
 
 }  // namespace
@@ -248,18 +254,20 @@ auto down_for(DType type) {
 int launch_lone_gate_up(const LoneFfnArgs& args, const Stream& stream) {
   const LoneSpace space = lone_space(lone_gate_up_shape(args));
   const bool few = args.how.n_experts <= kLoneFewExperts;
-  const bool whole = space.chunks <= kPassUnits;
-  const auto kernel =
-      few ? (whole ? gate_up_for<kLoneFewExperts, 1>(args.type) : gate_up_for<kLoneFewExperts, 2>(args.type))
-          : (whole ? gate_up_for<kLoneExperts, 1>(args.type) : gate_up_for<kLoneExperts, 2>(args.type));
+  const auto kernel = few && space.chunks == 8 && !space.goes_round ? gate_up_for<kLoneFewExperts, 8>(args.type)
+                      : few                                         ? gate_up_for<kLoneFewExperts, 0>(args.type)
+                                                                    : gate_up_for<kLoneExperts, 0>(args.type);
   return launch(kernel, {.blocks = args.blocks, .threads = kLoneThreads, .shared_bytes = space.bytes}, stream, args,
                 space);
 }
 
 int launch_lone_down(const LoneFfnArgs& args, const Stream& stream) {
   const LoneSpace space = lone_space(lone_down_shape(args));
-  const auto kernel = args.how.n_experts <= kLoneFewExperts ? down_for<kLoneFewExperts>(args.down_type)
-                                                            : down_for<kLoneExperts>(args.down_type);
+  const bool few = args.how.n_experts <= kLoneFewExperts;
+  const auto kernel = few && space.chunks == 3 && args.how.rule.top_k == 8 && !space.goes_round
+                          ? down_for<kLoneFewExperts, 3, 8>(args.down_type)
+                      : few ? down_for<kLoneFewExperts, 0, 0>(args.down_type)
+                            : down_for<kLoneExperts, 0, 0>(args.down_type);
   return launch(kernel, {.blocks = args.blocks, .threads = kLoneThreads, .shared_bytes = space.bytes}, stream, args,
                 space);
 }

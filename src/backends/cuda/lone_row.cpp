@@ -37,7 +37,8 @@ bool lone_space_fits(const LoneShape& shape, const Target& target) {
 std::optional<LoneMatrix> lone_matrix(const Matmul& op, const Target& target) {
   const View w = view_of(op.w);
   if (!is_lone_row(op.x) || w.rank != 2 || !units_fit(w) || !is_f32(op.out) || !is_f32(op.bias) ||
-      takes_prefill(op, target) || op.w.dim(0) == 0 || op.w.dim(0) >= (std::int64_t{1} << 28)) {
+      takes_prefill(op, target) || op.w.dim(0) == 0 || op.w.dim(0) >= (std::int64_t{1} << 28) ||
+      w.strides[0] != lone_column_bytes(w.type, op.x.dim(1) / kChunk)) {
     return std::nullopt;
   }
   return LoneMatrix{.w = w.data,
@@ -188,7 +189,12 @@ std::optional<LoneFfnArgs> lone_ffn_of(const MoeFfn& op, const Target& target) {
                          .type = gate.type,
                          .down_type = down.type,
                          .act = op.act};
-  const bool fits = lone_space_fits(lone_gate_up_shape(args), target) && lone_space_fits(lone_down_shape(args), target);
+  const LoneShape gate_up_shape = lone_gate_up_shape(args);
+  const LoneShape down_shape = lone_down_shape(args);
+  // Columns must follow one another: several are copied at once.
+  const bool side_by_side = args.gate_column == gate_up_shape.column_bytes &&
+                            args.up_column == gate_up_shape.column_bytes && args.down_column == down_shape.column_bytes;
+  const bool fits = side_by_side && lone_space_fits(gate_up_shape, target) && lone_space_fits(down_shape, target);
   return fits ? std::optional(args) : std::nullopt;
 }
 

@@ -1,12 +1,17 @@
 // Decoding one token: a row's products with superblock weights, in as few launches and as little code as can be. Bits as
 // in product_plan.h. For Hopper.
 //
-// A launch is a block a multiprocessor, since blocks cost time to start. A warp has items of its own: a column; a column
-// of gate and the same of up; or, of down, a column of each of the token's experts. An item's weights come to shared
-// memory by copies that the warp has asked for ahead of time: for matrices that are known, before the kernel waits for the
-// one before it, and for `down` while gate and up are still multiplied (routing is done again for that; it is cheap). The
-// row is made int8 by every block, after an RMSNorm where it wants one. Four lanes share a superblock; what each adds to
-// an output goes through shared memory and is added in order.
+// A launch is a block a multiprocessor, since blocks cost time to start. Its items are taken in rounds, in each of
+// which a warp has one: a column; a column of gate and the same of up; or, of down, a column of each of the token's
+// experts. The weights of a round come to shared memory by copies that are asked for ahead of time: for matrices that
+// are known, before the kernel waits for the one before it, and for `down` while gate and up are still multiplied
+// (experts are chosen again for that; it is cheap). The row is made int8 by every block, after an RMSNorm where it wants
+// one. Four lanes share a superblock; what each adds to an output goes through shared memory and is added in order.
+//
+// Bound: instructions, most of which found out where things are: hence addresses of 32 bits, sizes that the compiler
+// knows, and rare code that is elsewhere. H200, 2026-11-16, lost: for gate and up one copy for sixteen columns (11.7
+// instead of 7.8 us: many copies bring more at a time) and copies of 16 bytes a lane (9.5); logits that the kernel
+// after the router polls for (2% slower than to wait for its end).
 //
 //   lone_rows     up to three matrices side by side; the product may be added to a residual
 //   lone_router   a norm, and the plain product of what it gives, in the canonical order
@@ -22,7 +27,7 @@ namespace conclave::cuda {
 
 inline constexpr int kLoneThreads = 512;
 inline constexpr int kLoneWarps = kLoneThreads / kWarp;
-inline constexpr int kLoneAhead = 3;         // items of a warp on their way, at most
+inline constexpr int kLoneAhead = 3;         // rounds of items on their way, at most
 inline constexpr int kLoneUnits = 64;        // superblocks of an item, at most
 inline constexpr int kLoneMatrices = 3;      // side by side
 inline constexpr int kLoneChunks = 16;       // of a row that is normed or meets whole matrices: a warp has one
@@ -39,7 +44,7 @@ struct LoneSpace {
   std::int32_t item_bytes = 0;
   std::int32_t per_block = 0;  // items, or one more
   std::int32_t longer = 0;     // the first so many blocks have one more
-  std::int32_t ahead = 0;      // items that a warp has room for
+  std::int32_t ahead = 0;      // rounds that there is room for: in each a warp has an item
   std::int32_t held = 1;       // items whose terms a warp holds before it sums them up
   std::int32_t scales = 0;
   std::int32_t sums = 0;
@@ -48,6 +53,7 @@ struct LoneSpace {
   std::int32_t barriers = 0;
   std::int32_t ring = 0;
   std::int32_t bytes = 0;
+  bool goes_round = false;  // there are more rounds than there is room for
 };
 
 struct LoneShape {
@@ -72,11 +78,12 @@ constexpr LoneSpace lone_space(const LoneShape& shape) {
   at.per_block = narrow(shape.items / shape.blocks);
   at.longer = narrow(shape.items % shape.blocks);
   at.ahead = narrow(std::min<std::int64_t>(kLoneAhead, per_warp));
+  at.goes_round = per_warp > kLoneAhead;
   at.held =
       narrow(std::max<std::int64_t>(1, std::min({per_warp, kLoneUnits / units, std::int64_t{kWarp} / shape.columns})));
   at.scales = narrow(ceil_div(shape.row_units, 2) * 2 * kChunk);
   at.sums = narrow(at.scales + ceil_div(shape.row_units, 4) * 16);
-  at.floats = narrow(at.sums + shape.row_units * 32);
+  at.floats = narrow(at.sums + shape.row_units * 16);
   at.terms = narrow(at.floats + ceil_div(shape.row_floats, 4) * 16);
   at.barriers = narrow(at.terms + std::int64_t{kLoneWarps} * at.held * units * 8);
   at.ring = narrow(at.barriers + std::int64_t{kLoneWarps} * kLoneAhead * 8);

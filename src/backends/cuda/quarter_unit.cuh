@@ -10,14 +10,22 @@
 
 #include "backends/cuda/one_row_plan.h"
 #include "backends/cuda/plane_levels.cuh"
+#include "backends/cuda/shared_memory.cuh"
 
 namespace conclave::cuda {
 
-// Weights lie in global memory, or a copy of their column in shared memory.
-template <bool kShared = false>
+// Weights lie in global memory, or a copy of their column in shared memory, from an address on.
 __device__ __forceinline__ uint4 load_weights(const std::byte* p) {
-  if constexpr (kShared) return *reinterpret_cast<const uint4*>(p);
   return __ldg(reinterpret_cast<const uint4*>(p));
+}
+__device__ __forceinline__ uint4 load_weights(unsigned shared) {
+  return load_shared_16(shared);
+}
+__device__ __forceinline__ std::uint16_t load_factor(const std::byte* p) {
+  return __ldg(reinterpret_cast<const std::uint16_t*>(p));
+}
+__device__ __forceinline__ std::uint16_t load_factor(unsigned shared) {
+  return load_shared_2(shared);
 }
 __device__ __forceinline__ int word_of(const uint4& v, int i) {
   return static_cast<int>(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w);
@@ -53,14 +61,14 @@ struct QuarterUnit {
     __device__ __forceinline__ Place(int c, int t, int /*chunks*/)
         : block(block_bytes(type) * c), low(block + (type == DType::q5_k ? 48 : 16) + 32 * t) {}
   };
-  template <bool kShared = false>
-  __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
-    head = load_weights<kShared>(column + at.block);
-    q[0] = load_weights<kShared>(column + at.low);
-    q[1] = load_weights<kShared>(column + at.low + 16);
+  template <class Column>
+  __device__ __forceinline__ void load(Column column, const Place& at) {
+    head = load_weights(column + at.block);
+    q[0] = load_weights(column + at.low);
+    q[1] = load_weights(column + at.low + 16);
     if constexpr (type == DType::q5_k) {
-      fifth[0] = load_weights<kShared>(column + at.block + 16);
-      fifth[1] = load_weights<kShared>(column + at.block + 32);
+      fifth[0] = load_weights(column + at.block + 16);
+      fifth[1] = load_weights(column + at.block + 32);
     }
   }
   __device__ __forceinline__ float d() const {
@@ -120,14 +128,13 @@ struct QuarterUnit<DType::q6_k> {
       d = static_cast<unsigned>(planes.d(c));
     }
   };
-  template <bool kShared = false>
-  __device__ __forceinline__ void load(const std::byte* column, const Place& at) {
-    ql[0] = load_weights<kShared>(column + at.ql);
-    ql[1] = load_weights<kShared>(column + at.ql + 32);
-    qh = load_weights<kShared>(column + at.qh);
-    scales = load_weights<kShared>(column + at.scales);
-    const auto* d = reinterpret_cast<const std::uint16_t*>(column + at.d);
-    factor = kShared ? *d : __ldg(d);
+  template <class Column>
+  __device__ __forceinline__ void load(Column column, const Place& at) {
+    ql[0] = load_weights(column + at.ql);
+    ql[1] = load_weights(column + at.ql + 32);
+    qh = load_weights(column + at.qh);
+    scales = load_weights(column + at.scales);
+    factor = load_factor(column + at.d);
   }
   __device__ __forceinline__ float d() const { return __half2float(__ushort_as_half(factor)); }
   __device__ __forceinline__ float dmin() const { return 0.0F; }

@@ -139,6 +139,36 @@ __device__ __forceinline__ std::uint32_t chosen_groups(const RouteRule& how, con
   return __ballot_sync(kAllLanes, lane < n_groups && better < static_cast<std::int32_t>(how.rule.top_groups));
 }
 
+// What is known of a row of logits before any is chosen: their maximum and, for a softmax, the sum of exponentials.
+template <int kPer>
+struct LogitSurvey {
+  float exps[kPer] = {};
+  float max = lowest();
+  float total = 0;
+  bool usable = false;
+
+  // All 32 lanes call it, with the lane's logits as load_logits() gives them; it puts them in order.
+  __device__ __forceinline__ LogitSurvey(const RoutingRule& rule, float (&l)[kPer]) {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      l[i] = ordered(l[i]);
+      largest = ::max(largest, order_of(l[i]));
+    }
+    largest = __reduce_max_sync(kAllLanes, largest);
+    if (largest == kLowestOrder) return;
+    usable = true;
+    max = from_order(largest);
+    if (rule.score != Score::softmax) return;
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {  // what is not there is minus infinity: it adds nothing
+      exps[i] = score_exp(l[i] - max);
+      total = __fadd_rn(total, exps[i]);
+    }
+    total = fold_chains(total);
+  }
+};
+
 // All 32 lanes call it, with the lane's logits as load_logits() gives them. `shared`: n_experts words of the warp's own
 // where there are groups, else unused.
 template <int kPer>
@@ -147,37 +177,15 @@ __device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto top_k = static_cast<std::int32_t>(rule.top_k);
   const bool by_logit = how.by_logit;
-
-  std::uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < kPer; ++i) {
-    l[i] = ordered(l[i]);
-    largest = max(largest, order_of(l[i]));
-  }
-  largest = __reduce_max_sync(kAllLanes, largest);
-  if (largest == kLowestOrder) {
-    return {lane < top_k ? lane : 0, lowest(), lowest(), 0.0F, false};
-  }
-  const float max_logit = from_order(largest);
-
-  // What is not there is minus infinity: it adds nothing.
-  float exps[kPer] = {};
-  float total = 0;
-  if (rule.score == Score::softmax) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      exps[i] = score_exp(l[i] - max_logit);
-      total = __fadd_rn(total, exps[i]);
-    }
-    total = fold_chains(total);
-  }
+  const LogitSurvey<kPer> row(rule, l);
+  if (!row.usable) return {lane < top_k ? lane : 0, lowest(), lowest(), 0.0F, false};
 
   std::uint32_t keys[kPer];
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     const std::int32_t e = i * kWarp + lane;
     keys[i] = 0;
-    if (e < how.n_experts) keys[i] = order_of(by_logit ? l[i] : score_rank(how, l[i], exps[i], total, e));
+    if (e < how.n_experts) keys[i] = order_of(by_logit ? l[i] : score_rank(how, l[i], row.exps[i], row.total, e));
   }
   if (rule.n_groups > 1) {
     const std::uint32_t in = chosen_groups(how, keys, shared);
@@ -227,7 +235,7 @@ __device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&
     }
   }
 
-  return {expert, logit, max_logit, total, true};
+  return {expert, logit, row.max, row.total, true};
 }
 
 // All 32 lanes call it.

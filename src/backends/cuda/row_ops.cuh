@@ -167,10 +167,12 @@ struct NormScale {
 template <class Squares>
 __device__ __forceinline__ NormScale norm_scale(std::int64_t d, float eps, Squares squares) {
   float factor = 1;
-  float sum = squares(factor);
-  if (!(sum < INFINITY)) {
-    factor = 0x1p-80F;
+  float sum;
+#pragma unroll 1
+  for (;;) {  // so that its code is there once
     sum = squares(factor);
+    if (sum < INFINITY || factor != 1) break;
+    factor = 0x1p-80F;
   }
   const float root = sqrtf(sum / static_cast<float>(d) + eps * factor * factor);
   return {factor, 1.0F / root};

@@ -138,26 +138,35 @@ __device__ __forceinline__ void wgmma_f16(float (&c)[N / 2], const unsigned (&a)
 
 // A barrier in shared memory: a phase ends with its count of arrivals. Who waits names the parity of the phase, 0
 // first; parity 1 of a barrier that is new has ended.
+__device__ __forceinline__ void barrier_init(unsigned address, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(count) : "memory");
+}
 __device__ __forceinline__ void barrier_init(std::uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+  barrier_init(shared_address(barrier), count);
+}
+__device__ __forceinline__ void barrier_arrive(unsigned address) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+  barrier_arrive(shared_address(barrier));
 }
 // Arrives once all copies that this thread has begun are there.
 __device__ __forceinline__ void barrier_arrive_with_copies(std::uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 // A warp that waits sleeps up to so many nanoseconds at a time: one that asked again and again would take issue slots.
-__device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+__device__ __forceinline__ void barrier_wait(unsigned address, unsigned parity) {
   constexpr unsigned kNanoseconds = 2000;
   unsigned ended = 0;
   while (ended == 0) {
     asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(ended)
-                 : "r"(shared_address(barrier)), "r"(parity), "r"(kNanoseconds)
+                 : "r"(address), "r"(parity), "r"(kNanoseconds)
                  : "memory");
   }
+}
+__device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
+  barrier_wait(shared_address(barrier), parity);
 }
 
 // Where a ring stands. Who fills waits for the parity before.
