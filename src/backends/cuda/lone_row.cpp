@@ -6,6 +6,7 @@
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/fusion.h"
 #include "backends/cuda/launch_op.h"
+#include "backends/cuda/lone_heads_plan.h"
 #include "backends/cuda/moe_route.h"
 #include "backends/cuda/prefill.h"
 #include "backends/cuda/rms_norm_plan.h"
@@ -120,6 +121,19 @@ std::optional<FusedOps> router(std::span<const Op> ops, std::size_t first, const
   return FusedOps{first, 2, launch_op(launch_lone_router, args, fmt::format("router of [1, {}]", row.k))};
 }
 
+// Heads and attention of one token have half of the multiprocessors. Of the blocks of a product that starts beside
+// them, two may come to one of the others, and take longer there: each asks for so much shared memory that this cannot
+// be, where so much is left beside the heads. H200, 2026-11-16: 0.7 us a layer.
+std::int64_t shared_to_be_alone(std::span<const Op> ops, std::size_t first, const Target& target) {
+  constexpr std::int64_t kBeside = 4096;  // what kernels have besides
+  const auto* heads = first > 0 ? op_at<Attention>(ops, first - 1) : nullptr;
+  if (heads == nullptr) return 0;
+  const std::int64_t max_units = ceil_div(heads->kv.pages.dim(1) * heads->kv.page_size(), kUnit);
+  const std::int64_t alone = target.shared_bytes / 2 + 1024;
+  return max_units <= kLoneMaxUnits && lone_heads_shared(max_units) + alone + kBeside <= target.shared_bytes ? alone
+                                                                                                             : 0;
+}
+
 class LoneFfn final : public CudaOp {
  public:
   LoneFfn(const MoeFfn& op, const LoneFfnArgs& args, bool norms)
@@ -224,6 +238,7 @@ std::vector<FusedOps> fuse_lone(std::span<const Op> ops, std::size_t first, cons
         lone_products(ops.first(first + 1), first, product->x, product->live, {}, row_as_it_is(product->x), target);
     if (!args) return fused;
     args->residual = data_of<float>(add->a);
+    args->least_shared = shared_to_be_alone(ops, first, target);
     fused.push_back(lone_rows_op(first, 2, *args));
   } else if (const auto* ffn = op_at<MoeFfn>(ops, first); ffn != nullptr && !sequence_of(*ffn).shared) {
     const auto experts = lone_ffn_of(*ffn, target);

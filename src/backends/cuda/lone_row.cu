@@ -128,7 +128,9 @@ __global__ void __launch_bounds__(kLoneThreads) lone_router(const __grid_constan
 int launch_lone_rows(const LoneRowsArgs& args, const Stream& stream) {
   const LoneShape shape = lone_rows_shape(args);
   const LoneSpace space = lone_space(shape);
-  const LaunchPlan plan{.blocks = args.blocks, .threads = kLoneThreads, .shared_bytes = space.bytes};
+  const LaunchPlan plan{.blocks = args.blocks,
+                        .threads = kLoneThreads,
+                        .shared_bytes = std::max<std::int64_t>(space.bytes, args.least_shared)};
   const auto kernel = shape.chunks == 8    ? (space.goes_round ? lone_rows<8, true> : lone_rows<8, false>)
                       : shape.chunks == 16 ? (space.goes_round ? lone_rows<16, true> : lone_rows<16, false>)
                                            : lone_rows<0, true>;

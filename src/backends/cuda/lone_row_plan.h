@@ -5,8 +5,9 @@
 // which a warp has one: a column; a column of gate and the same of up; or, of down, a column of each of the token's
 // experts. The weights of a round come to shared memory by copies that are asked for ahead of time: for matrices that
 // are known, before the kernel waits for the one before it, and for `down` while gate and up are still multiplied
-// (experts are chosen again for that; it is cheap). The row is made int8 by every block, after an RMSNorm where it wants
-// one. Four lanes share a superblock; what each adds to an output goes through shared memory and is added in order.
+// (experts are chosen again for that; it is cheap). The row is made int8 by every block, after an RMSNorm where it
+// wants one. Four lanes share a superblock; what each adds to an output goes through shared memory and is added in
+// order.
 //
 // Bound: instructions, most of which found out where things are: hence addresses of 32 bits, sizes that the compiler
 // knows, and rare code that is elsewhere. H200, 2026-11-16, lost: for gate and up one copy for sixteen columns (11.7
@@ -127,6 +128,7 @@ struct LoneRowsArgs {
   LoneMatrix of[kLoneMatrices];
   float* residual = nullptr;  // of one matrix: the product is added to it, too
   const std::int32_t* live = nullptr;
+  std::int64_t least_shared = 0;  // bytes of shared memory that a block asks for at least
   std::int32_t count = 1;
   std::int32_t blocks = 1;
 };
