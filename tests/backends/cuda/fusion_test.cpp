@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_device.h"
@@ -138,7 +139,8 @@ struct Block {
     p.add({.a = residual, .b = values({n_tokens, kModel}), .live = alive, .out = residual});
     p.rms_norm({.x = residual, .weight = values({kModel}), .live = alive, .eps = 1e-6F, .out = normed});
     p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
-    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = {.top_k = kTopK, .renormalize = true}};
+    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = rule};
+    if (biased) layer.bias = values({kExperts});
     layer.gate = weights(DType::q4_k, {kExperts, kWidth, kModel});
     layer.up = weights(DType::q4_k, {kExperts, kWidth, kModel});
     layer.down = weights(DType::q6_k, {kExperts, kModel, kWidth});
@@ -158,9 +160,11 @@ struct Block {
 
   // One token: a norm and three products; a product that is added to the residual; a norm and a router; experts, and
   // products of what they leave, with a norm of their own.
-  Program record_token(std::int32_t live, DType type, DType other, std::int64_t width, float size) {
+  static constexpr std::int64_t kTopK = 8;
+  static constexpr RoutingRule kByLogit{.top_k = kTopK, .renormalize = true};
+  Program record_token(std::int32_t live, DType type, DType other, std::int64_t width, float size,
+                       const RoutingRule& rule = kByLogit, bool biased = false) {
     constexpr std::int64_t kExperts = 40;
-    constexpr std::int64_t kTopK = 8;
     constexpr std::int64_t kOut = 4096;
     Program p;
     const Tensor residual = values({1, kModel});
@@ -327,10 +331,12 @@ struct Block {
   }
 };
 
-void expect_the_same_together(CudaDevice& device, Block& block, const Program& program, std::size_t launches,
-                              std::int64_t n_tokens) {
+// `launches`: of what goes together, where that matters.
+void expect_the_same_together(CudaDevice& device, Block& block, const Program& program,
+                              std::optional<std::size_t> launches, std::int64_t n_tokens) {
   const auto bank = cuda::CudaBuffer::make(0, cuda::kBankBytes, device.stream());
-  EXPECT_EQ(cuda::fuse(program.ops(), device.target(), bank->data()).size(), launches) << n_tokens << " tokens";
+  const std::size_t fused = cuda::fuse(program.ops(), device.target(), bank->data()).size();
+  EXPECT_EQ(fused, launches.value_or(fused)) << n_tokens << " tokens";
   const auto executable = device.compile(program, {});
   Profile profile([](const std::string&) {});
   block.reset();
@@ -459,6 +465,25 @@ TEST(CudaFusion, OneTokenGoesThroughALayerInFiveLaunches) {
   dead.reset();
   executable->run();
   EXPECT_TRUE(dead.state() == dead.contents);
+}
+
+// Rules by which something else than the order of the logits chooses: the layer must not take the kernels that go by it.
+TEST(CudaFusion, OneTokensExpertsAreThoseOfItsRule) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  struct Kind {
+    RoutingRule rule;
+    bool biased;
+  };
+  constexpr std::int64_t kTopK = Block::kTopK;
+  for (const Kind& kind : {Kind{{.top_k = kTopK, .score = Score::sigmoid, .renormalize = true}, true},
+                           Kind{{.top_k = kTopK, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}, false},
+                           Kind{{.top_k = kTopK, .renormalize = true, .n_groups = 4, .top_groups = 1}, false},
+                           Kind{{.top_k = kTopK, .renormalize = true}, true}}) {
+    Block block{.device = device};
+    const Program program = block.record_token(1, DType::q4_k, DType::q6_k, 768, 1, kind.rule, kind.biased);
+    expect_the_same_together(device, block, program, std::nullopt, 1);
+  }
 }
 
 // One launch where there are clusters and it is made for such heads; else attention goes by itself.
