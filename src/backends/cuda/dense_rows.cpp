@@ -1,4 +1,5 @@
 #include "backends/cuda/dense_rows.h"
+#include "backends/cuda/dense_once_plan.h"
 
 #include <vector>
 
@@ -11,12 +12,13 @@ namespace {
 
 class DenseOp final : public CudaOp {
  public:
-  DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
+  DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made, const Add* sum)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
         room_(dense_room(target)),
         bank_(ops[0]->x, BankForm::int8, scratch_, made),
         live_(ints_of(ops[0]->live)) {
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
+    if (sum != nullptr) products_[0].residual = view_of(sum->out);
   }
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -76,6 +78,8 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
                              .out = v.out.data,
                              .out_stride = v.out.strides[0],
                              .bias = v.bias.data,
+                             .residual = reinterpret_cast<float*>(v.residual.data),
+                             .residual_stride = v.residual.strides[0] / 4,
                              .n = static_cast<std::int32_t>(v.w.dims[0]),
                              .type = v.w.type,
                              .out_type = v.out.type,
@@ -83,11 +87,21 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
                              .act = v.act};
   }
   cut_dense(args, room);
+  args.once = dense_once_cut(args, room);
   return args;
 }
 
-std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank) {
-  return std::make_unique<DenseOp>(ops, target, bank);
+std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank,
+                                   const Add* sum) {
+  return std::make_unique<DenseOp>(ops, target, bank, sum);
+}
+
+bool adds_dense(const Matmul& op, const Add& sum, const Target& target) {
+  const RowBank rows{.x = view_of(op.x), .n_rows = op.x.dim(0), .k = op.x.dim(1), .chunks = chunks_of(op.x.dim(1))};
+  const ProductViews product = views_of(op);
+  return sum.b == op.out && sum.out == sum.a && sum.live == op.live && sum.a.rank == 2 && sum.a.dtype == DType::f32 &&
+         op.out.dtype == DType::f32 && !overlap_any(sum.a, {&op.x, &op.w, &op.bias, &op.out}) &&
+         dense_args({&product, 1}, rows, nullptr, dense_room(target)).once.warps > 0;
 }
 
 }  // namespace conclave::cuda

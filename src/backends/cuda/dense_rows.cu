@@ -1,22 +1,12 @@
 #include "backends/cuda/activation.cuh"
-#include "backends/cuda/dense_rows_plan.h"
+#include "backends/cuda/dense_once_plan.h"
+#include "backends/cuda/dense_plain.cuh"
 #include "backends/cuda/held_weights.cuh"
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/plain_dot.cuh"
 #include "backends/cuda/unit_copy.cuh"
 
 namespace conclave::cuda {
 namespace {
-
-// The product in floating point where a row has no int8 form; y where it has one.
-static __device__ __noinline__ float checked(const DenseArgs& args, const DenseMatrix& of, const std::byte* column,
-                                             int row, float y) {
-  bool int8 = true;
-#pragma unroll 1
-  for (int c = 0; c < args.chunks; ++c) int8 = int8 && !isnan(args.scale[std::int64_t{row} * args.chunks + c]);
-  if (int8) return y;
-  return plain_dot({args.x + row * args.x_stride, args.x_type, column, of.type, !is_affine(of.type), args.k});
-}
 
 // A warp's rows on their way to its ring: its superblock of eight rows at a time, round after round.
 struct DenseRows {
@@ -302,6 +292,7 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_rows(const __grid_cons
 }  // namespace
 
 int launch_dense_rows(const DenseArgs& args, const Stream& stream) {
+  if (args.once.warps > 0) return launch_dense_once(args, stream);
   const LaunchPlan plan = dense_rows_plan(args);
   if (args.cut.tiles == 1) return launch(dense_rows<1>, plan, stream, args);
   if (args.cut.tiles == 2) return launch(dense_rows<2>, plan, stream, args);

@@ -16,6 +16,7 @@ struct ProductViews {
   View bias;
   View out;
   Activation act = Activation::silu;
+  View residual;  // the product is added to it, too
   // Where the result goes as the next product's rows instead of to `out`: prefill alone.
   std::uint16_t* bank_out = nullptr;
   std::int64_t bank_stride = 0;
@@ -40,7 +41,12 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
                      const DenseRoom& room);
 DenseRoom dense_room(const Target& target);
 
-// Matmuls of the same x in one launch. `bank`: its rows, where they are there already.
-std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank);
+// Matmuls of the same x in one launch. `bank`: its rows, where they are there already. `sum`: what is made of one
+// matmul's output, or null.
+std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank,
+                                   const Add* sum = nullptr);
+
+// Whether the product that the kernel can take can be added up in the same launch, as `sum` does it in place.
+bool adds_dense(const Matmul& op, const Add& sum, const Target& target);
 
 }  // namespace conclave::cuda

@@ -23,10 +23,12 @@ struct DenseMatrix {
   std::byte* out = nullptr;
   std::int64_t out_stride = 0;
   const std::byte* bias = nullptr;
-  std::int32_t n = 0;        // columns
-  std::int32_t parts = 0;    // of them
-  std::int32_t across = 0;   // blocks that have parts b, b + across, ...
-  DType type = DType::q4_k;  // of the weights: q4_k or q5_k as stored, q6_k in planes
+  float* residual = nullptr;         // dense_once_plan.h: where it is given the output is added to it, too
+  std::int64_t residual_stride = 0;  // floats
+  std::int32_t n = 0;                // columns
+  std::int32_t parts = 0;            // of them
+  std::int32_t across = 0;           // blocks that have parts b, b + across, ...
+  DType type = DType::q4_k;          // of the weights: q4_k or q5_k as stored, q6_k in planes
   DType out_type = DType::f32;
   DType bias_type = DType::f32;
   Activation act = Activation::silu;
@@ -65,6 +67,15 @@ static_assert(dense_cut(3, 8, 1, 1).groups == 2 && dense_cut(3, 8, 1, 1).rounds 
               dense_cut(11, 8, 1, 1).rounds == 2);
 static_assert(dense_cut(16, 61, 2, 2).row_tiles == 4);
 
+// The same for dense_once_plan.h.
+struct DenseOnceCut {
+  std::int32_t warps = 0;      // of a block; 0: it is no product for it
+  std::int32_t groups = 0;     // tiles of columns of a block: a warp for each of their superblocks
+  std::int32_t by_groups = 0;  // i / groups is i * by_groups / 2^16, for numbers of tiles of rows and columns
+  std::int32_t row_tiles = 0;
+  std::int32_t own_bytes = 0;  // of shared memory, a warp's: weights, and then what it adds to outputs
+};
+
 // The same rows with each matrix.
 struct DenseArgs {
   DenseMatrix of[kDenseMatrices];
@@ -80,6 +91,7 @@ struct DenseArgs {
   std::int32_t chunks = 0;
   DType x_type = DType::f32;
   DenseCut cut;
+  DenseOnceCut once;
 };
 
 // In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to outputs,

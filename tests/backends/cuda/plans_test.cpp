@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backends/cuda/block_rows_plan.h"
-#include "backends/cuda/dense_rows_plan.h"
+#include "backends/cuda/dense_once_plan.h"
 #include "backends/cuda/float_bulk_plan.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/many_rows_plan.h"
@@ -202,6 +202,34 @@ TEST(CudaPlans, DenseCutsFitAndCoverAllColumns) {
             EXPECT_EQ(cut.slots, one_item ? 1 : 2);
             EXPECT_TRUE(one_item || cut.tiles < kDenseTiles);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlans, DenseProductsThatAreSharedOutOnceFit) {
+  constexpr DenseRoom kHopper{227 * 1024, 132};
+  const auto once_of = [&](std::initializer_list<std::int32_t> columns, std::int32_t chunks, std::int32_t rows) {
+    const DenseArgs args = dense_of(columns, chunks, rows, {DType::q4_k, DType::q4_k, DType::q6_k}, kHopper);
+    return dense_once_cut(args, kHopper);
+  };
+  EXPECT_EQ(once_of({4096, 512, 512}, 8, 8).groups, 3);     // 108 blocks
+  EXPECT_EQ(once_of({2048}, 16, 32).warps, kOnceFewWarps);  // 128
+  EXPECT_EQ(once_of({2048}, 16, 33).warps, 0);
+  EXPECT_EQ(once_of({151936}, 8, 8).warps, 0);
+  for (std::int32_t chunks = 1; chunks < 30; ++chunks) {
+    for (const std::int32_t rows : {1, 8, 17, 32}) {
+      for (const std::int32_t n : {1, 17, 512, 2048, 5000}) {
+        const DenseArgs args = dense_of({n}, chunks, rows, {DType::q6_k}, kHopper);
+        const DenseOnceCut cut = dense_once_cut(args, kHopper);
+        if (cut.warps == 0) continue;
+        EXPECT_LE(cut.groups * chunks, cut.warps);
+        EXPECT_LE(dense_once_blocks(args, cut), kHopper.multiprocessors);
+        EXPECT_LE(dense_once_shared(cut, chunks), kHopper.shared_bytes);
+        EXPECT_GE(cut.own_bytes, cut.row_tiles * kDenseTerms);
+        for (int unit = 0; unit < 2 * kOnceRowTiles * kOnceWarps; ++unit) {
+          EXPECT_EQ(unit * cut.by_groups >> 16, unit / cut.groups);
         }
       }
     }
