@@ -148,11 +148,13 @@ class CudaMmaAttention final : public CudaOp {
   }
   // It may read what tells of tokens and pages before it waits for the op before it.
   void start_early() { args_.early = plan_.use_few && !plan_.use_many; }
-  // Whether it can leave its rows there, too: where `few` or `units` has all of them, and a block whole chunks.
+  // Whether it can leave its rows there, too: where no tokens are left to `many`, and a block has whole chunks.
   bool leaves_rows(const BankOut& bank) {
     const std::int64_t of_block = plan_.few.n_heads * args_.out.dims[2];
-    const bool few_alone = plan_.use_few && !plan_.use_many && plan_.by != ByToken::apart;
-    if (!few_alone || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0) return false;
+    const bool few_alone = plan_.use_few && !plan_.use_many;
+    const bool chunks =
+        plan_.by != ByToken::apart || (plan_.width == kApartChunkWidth && args_.out.dims[2] == kApartChunkWidth);
+    if (!few_alone || !chunks || args_.group % plan_.few.n_heads != 0 || of_block % kChunk != 0) return false;
     args_.bank = bank;
     return true;
   }

@@ -67,7 +67,9 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   const float factors[2] = {shared.factor[lane / 4], shared.factor[lane / 4 + 8]};
 
   // The first of the rows that the block merges.
-  const auto own_row = [&] { return shared.rows.first_token * args.q.dims[1] + shared.rows.first_head + rank; };
+  const auto own_row = [&] {
+    return shared.rows.first_token * args.q.dims[1] + shared.rows.first_head + rank * kBlockRows;
+  };
   const int d_v = static_cast<int>(args.out.dims[2]);
   OwnElements<width> own{.rank = rank, .n_rows = rows.n, .d_v = d_v};
 #pragma unroll 1
@@ -121,7 +123,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
         own.total[e].add(before[e].max, before[e].sum, before[e].acc);
         continue;
       }
-      const std::int64_t at = (own_row() + own.nth_row(e) * kRangeUnits) * kept.n_ranges + range;
+      const std::int64_t at = (own_row() + own.nth_row(e)) * kept.n_ranges + range;
       kept.acc[at * d_v + own.d(e)] = before[e].acc;
       if (own.d(e) == 0) *reinterpret_cast<float2*>(kept.sums + at * 2) = {before[e].max, before[e].sum};
     }
@@ -129,7 +131,7 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   }
 
   bool done = !keep;
-  if (keep && rank < own.n_rows) {
+  if (keep && rank * kBlockRows < own.n_rows) {
     // The last of the blocks that have ranges of these rows merges them all; who that is decides nothing else.
     __syncthreads();
     std::int32_t* ticket = kept.tickets + own_row();
@@ -145,10 +147,18 @@ __device__ __forceinline__ void attend_apart(const AttentionArgs& args, const At
   }
 #pragma unroll
   for (int e = 0; e < own.kCount; ++e) {
-    if (!done || !own.is(e)) continue;
     const Merged& total = own.total[e];
-    store_float(args.out.type, row_of(args.out, shared.rows.first_token, shared.rows.first_head + own.row(e)), own.d(e),
-                total.max == -INFINITY ? 0.0F : total.acc / total.sum);
+    const float value = total.max == -INFINITY ? 0.0F : total.acc / total.sum;
+    if (done && own.is(e)) {
+      store_float(args.out.type, row_of(args.out, shared.rows.first_token, shared.rows.first_head + own.row(e)),
+                  own.d(e), value);
+    }
+    if constexpr (width * kBlockRows == kChunkLength) {
+      // All rows of the block, or none.
+      if (done && args.bank.q != nullptr && rank * kBlockRows < own.n_rows) {
+        put_chunk_in_bank(args.bank, own_row() * width, value);
+      }
+    }
   }
   __syncwarp();
   await_cluster();  // and others of this one

@@ -6,8 +6,10 @@
 
 namespace conclave::cuda {
 
-inline constexpr int kBlockRows = kTileRows / kRangeUnits;  // that a block merges: its rank in the cluster, and 8 on
-inline constexpr int kRangesAtOnce = 64;                    // that are brought from scratch to be merged
+inline constexpr int kBlockRows =
+    kTileRows / kRangeUnits;              // that a block merges: neighbours, so that they make a chunk
+inline constexpr int kRangesAtOnce = 64;  // that are brought from scratch to be merged
+inline constexpr int kChunkLength = 256;  // of a row as int8
 static_assert(kApartCopies == 5 && kBlockRows == 2);
 
 // What a unit has come to for each row.
@@ -77,7 +79,7 @@ struct OwnElements {
   __device__ __forceinline__ int nth_row(int e) const {
     return (static_cast<int>(threadIdx.x) + e * kTokenThreads) / width;
   }
-  __device__ __forceinline__ int row(int e) const { return rank + nth_row(e) * kRangeUnits; }
+  __device__ __forceinline__ int row(int e) const { return rank * kBlockRows + nth_row(e); }
   __device__ __forceinline__ int d(int e) const { return (static_cast<int>(threadIdx.x) + e * kTokenThreads) % width; }
   __device__ __forceinline__ bool is(int e) const { return nth_row(e) < kBlockRows && row(e) < n_rows && d(e) < d_v; }
 
@@ -112,9 +114,9 @@ struct OwnElements {
     const int tid = static_cast<int>(threadIdx.x);
     const int warp = tid / kWarp;
     const int lane = tid % kWarp;
-    const int n_own = n_rows > rank + kRangeUnits ? 2 : 1;
-    const std::int64_t row_step = kRangeUnits * kept.n_ranges;  // ranges
-    float upto = -INFINITY;                                     // the largest so far, of the warp's row
+    const int n_own = min(kBlockRows, n_rows - rank * kBlockRows);
+    const std::int64_t row_step = kept.n_ranges;
+    float upto = -INFINITY;  // the largest so far, of the warp's row
 #pragma unroll 1
     for (int first = 0; first < n_ranges; first += kRangesAtOnce) {
       const int n = min(kRangesAtOnce, n_ranges - first);
@@ -172,5 +174,30 @@ struct OwnElements {
     }
   }
 };
+
+// A chunk as int8, an element of each thread of a block: as quantize_lane() and put_in_bank() have it. `at`: of the
+// first element, in the bank. Every thread of the block comes here.
+__device__ __forceinline__ void put_chunk_in_bank(const BankOut& bank, std::int64_t at, float v) {
+  static_assert(kTokenThreads == kChunkLength);
+  __shared__ unsigned largest_of[kUnitWarps];
+  const int tid = static_cast<int>(threadIdx.x);
+  const unsigned of_warp = __reduce_max_sync(kAllLanes, __float_as_uint(fabsf(v)));
+  if (tid % kWarp == 0) largest_of[tid / kWarp] = of_warp;
+  __syncthreads();
+  unsigned bits = 0;  // magnitudes compare as integers, and those that are not finite are the largest
+#pragma unroll
+  for (int i = 0; i < kUnitWarps; ++i) bits = max(bits, largest_of[i]);
+  const float largest = __uint_as_float(bits);
+  const bool usable = isfinite(largest) && (largest == 0.0F || largest >= 0x1p-100F);
+  const float step = usable ? largest / 127.0F : 0.0F;
+  const float inverse = step > 0.0F ? 1.0F / step : 0.0F;
+  const int q = usable ? __float2int_rn(v * inverse) : 0;
+  int sum = q;
+#pragma unroll
+  for (int other = 1; other < 16; other *= 2) sum += __shfl_xor_sync(kAllLanes, sum, other);
+  bank.q[at + tid] = static_cast<std::int8_t>(q);
+  if (tid == 0) bank.scale[at / kChunkLength] = usable ? step : NAN;
+  if (tid % 16 == 0) bank.sums[(at + tid) / 16] = __half_as_ushort(__int2half_rn(sum));
+}
 
 }  // namespace conclave::cuda

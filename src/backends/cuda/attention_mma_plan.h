@@ -38,6 +38,7 @@ inline constexpr int kTileRows = 16;                // of queries in a tile
 inline constexpr int kUnitWarps = 8;                // `few`: warps that share a unit
 inline constexpr int kUnitStages = 3;               // `few`: units of K and of V in shared memory at once
 inline constexpr int kApartCopies = 5;              // `apart`: the same, each K and each V counted
+inline constexpr int kApartChunkWidth = 128;        // `apart`: d_v of which a block has whole chunks of int8
 inline constexpr int kHalfUnit = kUnit / 2;
 inline constexpr int kUnitSlots = 3;  // `units`: halves of K or V in shared memory at once, of each warp
 inline constexpr std::int64_t kUnitsPool = std::int64_t{16} << 32;  // `units`: bytes of K or V, at most
