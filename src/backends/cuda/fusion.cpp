@@ -8,18 +8,16 @@
 #include "backends/cuda/attention_bank.h"
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/dense_rows.h"
+#include "backends/cuda/fused_heads.h"
 #include "backends/cuda/half_rows.h"
-#include "backends/cuda/head_rows_plan.h"
-#include "backends/cuda/kv_write.h"
 #include "backends/cuda/launch_op.h"
-#include "backends/cuda/lone_heads.h"
 #include "backends/cuda/lone_row.h"
 #include "backends/cuda/moe_ffn.h"
 #include "backends/cuda/moe_pairs.h"
 #include "backends/cuda/moe_route.h"
+#include "backends/cuda/normed_router.h"
 #include "backends/cuda/one_row.h"
 #include "backends/cuda/prefill.h"
-#include "backends/cuda/rope.h"
 
 namespace conclave::cuda {
 namespace {
@@ -73,11 +71,15 @@ std::optional<Products> products(Ops ops, std::size_t first, const Target& targe
   return found;
 }
 
-FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank) {
+// `sum`: what comes next and the kernel adds up, or null.
+FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank,
+                       const Add* sum = nullptr) {
   const auto ops = std::span(found.of).first(found.count);
   if (found.by == Kernel::prefill) return {first, found.count, make_prefill(ops, target, bank)};
   if (found.by == Kernel::half) return {first, found.count, make_half_matrices(ops)};
-  if (found.by == Kernel::dense) return {first, found.count, make_dense(ops, target, bank)};
+  if (found.by == Kernel::dense) {
+    return {first, found.count + (sum != nullptr ? 1U : 0U), make_dense(ops, target, bank, sum)};
+  }
   OneRowsArgs args;
   for (std::size_t i = 0; i < found.count; ++i) {
     args.of[i] = *one_row_of(*found.of[i]);
@@ -87,126 +89,6 @@ FusedOps make_products(const Products& found, std::size_t first, const Target& t
   const std::string what = "matmul of " + shape_text(found.x().shape());
   if (found.count == 1) return {first, 1, launch_op(launch_one_row, args.of[0], what)};
   return {first, kSideBySide, launch_op(launch_one_rows, args, what)};
-}
-
-// Rows of heads that a warp takes as vectors.
-bool fits_heads(const Tensor& t) {
-  return t.rank == 3 && t.dtype == DType::f32 && t.inner() <= kHeadWidth && takes_vectors(view_of(t));
-}
-
-class HeadRowsOp final : public CudaOp {
- public:
-  HeadRowsOp(const HeadRowsArgs& args, std::string what) : args_(args), what_(std::move(what)) {}
-  std::int64_t scratch_bytes() const override { return kv_write_scratch(args_.k.dims[0]); }
-  void enqueue(const CudaRun& run) const override {
-    HeadRowsArgs args = args_;
-    args.write.places = kv_places_in(run.scratch, args.k.dims[0]);
-    check(launch_head_rows(args, run.stream), what_);
-  }
-
- private:
-  HeadRowsArgs args_;
-  std::string what_;
-};
-
-// What an op norms, and how many rows of it are alive.
-struct Normed {
-  const Tensor* out = nullptr;  // null: nothing
-  const Tensor* live = nullptr;
-};
-Normed normed(const Op& op) {
-  if (const auto* norm = std::get_if<RmsNorm>(&op)) return {&norm->out, &norm->live};
-  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return {&ffn->next.out, &ffn->live};
-  return {};
-}
-
-// Whether products come before, which write none of `inputs`, nor does a norm that may be in their launch.
-bool follow_products(Ops ops, std::size_t first, std::initializer_list<const Tensor*> inputs) {
-  if (first == 0 || op_at<Matmul>(ops, first - 1) == nullptr) return false;
-  while (first > 0) {
-    const Op& before = ops[--first];
-    const auto* product = std::get_if<Matmul>(&before);
-    const Tensor* made = product != nullptr ? &product->out : normed(before).out;
-    if (made != nullptr && overlap_any(*made, inputs)) return false;
-    if (product == nullptr) break;
-  }
-  return true;
-}
-
-// Attention of one token's heads, with them in one launch. `weights`: of their norms.
-std::unique_ptr<CudaOp> heads_with(Ops ops, std::size_t first, const Attention* op, const KvWrite& write,
-                                   const Tensor& q, std::initializer_list<const Tensor*> weights,
-                                   const HeadRowsArgs& args, const Target& target) {
-  if (op == nullptr || op->q != q || op->kv.k != write.kv.k || op->kv.v != write.kv.v ||
-      op->kv.pages != write.kv.pages || op->seqs != write.seqs || op->positions != write.positions ||
-      op->live != write.live || overlap_any(op->lengths, {&q, &write.k, &write.kv.k, &write.kv.v}) ||
-      overlap_any(op->out, {&q, &write.k, &write.v, &write.kv.k, &write.kv.v}) || overlap_any(op->out, weights)) {
-    return nullptr;
-  }
-  const bool early = args.early && follow_products(ops, first, {&op->kv.k, &op->kv.v, &op->lengths});
-  return make_lone_heads(args, *op, early, target);
-}
-
-Found head_rows(Ops ops, std::size_t first, const Target& target) {
-  std::size_t i = first;
-  const auto* q_norm = op_at<RmsNorm>(ops, i);
-  const auto* k_norm = q_norm != nullptr ? op_at<RmsNorm>(ops, i + 1) : nullptr;
-  if (q_norm != nullptr) i += 2;
-  const auto* q = op_at<Rope>(ops, i);
-  const auto* k = op_at<Rope>(ops, i + 1);
-  const auto* write = op_at<KvWrite>(ops, i + 2);
-  if ((q_norm == nullptr) != (k_norm == nullptr) || q == nullptr || k == nullptr || write == nullptr)
-    return std::nullopt;
-  const auto norms = [&](const RmsNorm& norm, const Rope& rope) {
-    return norm.x == rope.x && norm.out == rope.x && norm.live == rope.live && norm.eps == q_norm->eps &&
-           takes_vectors(view_of(norm.weight));
-  };
-  if (q_norm != nullptr && !(norms(*q_norm, *q) && norms(*k_norm, *k))) return std::nullopt;
-  Rope k_as_q = *k;  // alike but for the tensor
-  k_as_q.x = q->x;
-  k_as_q.out = q->out;
-  const auto same = [](const Rope& a, const Rope& b) {
-    return a.positions == b.positions && a.factors == b.factors && a.live == b.live && a.n_rot == b.n_rot &&
-           a.style == b.style && a.scaling == b.scaling && a.base == b.base && a.factor == b.factor &&
-           a.original_context == b.original_context && a.beta_fast == b.beta_fast && a.beta_slow == b.beta_slow &&
-           a.magnitude == b.magnitude;
-  };
-  if (!same(k_as_q, *q) || q->out != q->x || k->out != k->x || write->k != k->x || write->live != q->live ||
-      write->positions != q->positions || !fits_heads(q->x) || !fits_heads(k->x) || q->x.inner() != k->x.inner() ||
-      write->v.rank != 3 || write->v.dim(1) != k->x.dim(1) || q->x.dim(0) == 0) {
-    return std::nullopt;
-  }
-  const std::initializer_list<const Tensor*> written = {&q->x, &k->x, &write->kv.k, &write->kv.v};
-  for (const Tensor* one : written) {
-    const bool meets = std::any_of(written.begin(), written.end(),
-                                   [&](const Tensor* other) { return other != one && overlap(*one, *other); });
-    if (meets || overlap_any(*one, {&write->v, &write->seqs, &write->kv.pages, &q->positions, &q->factors, &q->live})) {
-      return std::nullopt;
-    }
-    if (q_norm != nullptr && overlap_any(*one, {&q_norm->weight, &k_norm->weight})) return std::nullopt;
-  }
-  HeadRowsArgs args{.rope = rope_args(*q), .k = view_of(k->x), .write = kv_write_args(*write)};
-  if (q_norm != nullptr) {
-    args.q_norm = view_of(q_norm->weight);
-    args.k_norm = view_of(k_norm->weight);
-    args.eps = q_norm->eps;
-  }
-  const View& v = args.write.v;
-  const auto runs = [](const View& pool) { return is_float(pool.type) && takes_vectors(pool); };
-  args.v_runs = v.type == DType::f32 && takes_vectors(v) && v.dims[2] <= kHeadWidth;
-  args.k_pool_runs = runs(args.write.k_pool);
-  args.v_pool_runs = runs(args.write.v_pool);
-  const Tensor none;
-  args.early =
-      follow_products(ops, first,
-                      {&write->kv.pages, &write->seqs, &q->positions, &q->factors, &q->live,
-                       q_norm != nullptr ? &q_norm->weight : &none, k_norm != nullptr ? &k_norm->weight : &none});
-  if (auto both = heads_with(ops, first, op_at<Attention>(ops, i + 3), *write, q->x,
-                             {q_norm != nullptr ? &q_norm->weight : &none, k_norm != nullptr ? &k_norm->weight : &none},
-                             args, target)) {
-    return FusedOps{first, i + 4 - first, std::move(both)};
-  }
-  return FusedOps{first, i + 3 - first, std::make_unique<HeadRowsOp>(args, "heads " + shape_text(q->x.shape()))};
 }
 
 // Tokens routed, and what they chose sorted by expert.
@@ -299,6 +181,21 @@ std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& r
   return can_be_banked(*rows.out, form) ? std::optional(form) : std::nullopt;
 }
 
+// Where the norm at `i` and the router after it go by one launch.
+std::optional<NormedRouterArgs> normed_router_at(Ops ops, std::size_t i, const Target& target) {
+  const auto* norm = op_at<RmsNorm>(ops, i);
+  const auto* router = op_at<Matmul>(ops, i + 1);
+  return norm != nullptr && router != nullptr ? normed_router_of(*norm, *router, target) : std::nullopt;
+}
+
+// The sum after a product where the kernel of the product adds it up, and such a router comes next.
+const Add* added_for_router(Ops ops, std::size_t product, const Products& of, const Target& target) {
+  const auto* sum = op_at<Add>(ops, product + 1);
+  const bool adds = sum != nullptr && of.by == Kernel::dense && of.count == 1 && adds_dense(*of.of[0], *sum, target) &&
+                    normed_router_at(ops, product + 2, target);
+  return adds ? sum : nullptr;
+}
+
 // The bank as rows of t in that form.
 BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
   if (form == BankForm::bf16) {
@@ -311,6 +208,12 @@ BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
 }
 
 }  // namespace
+
+Normed normed(const Op& op) {
+  if (const auto* norm = std::get_if<RmsNorm>(&op)) return {&norm->out, &norm->live};
+  if (const auto* ffn = std::get_if<MoeFfn>(&op)) return {&ffn->next.out, &ffn->live};
+  return {};
+}
 
 std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   std::int64_t bytes = kBankBytes;
@@ -360,8 +263,8 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         const BankOut bank = bank_of(bytes, then->form(), then->x());
         if (auto op = make_decode_attention(*attention, target, early, bank)) {
           fused.push_back({i, 1, std::move(op)});
-          fused.push_back(make_products(*then, i + 1, target, bank));
-          i += 1 + then->count;
+          fused.push_back(make_products(*then, i + 1, target, bank, added_for_router(ops, i + 1, *then, target)));
+          i += 1 + fused.back().count;
           continue;
         }
       }
@@ -371,8 +274,16 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         continue;
       }
     }
-    Found found = head_rows(ops, i, target);
+    Found found = fuse_heads(ops, i, target);
     if (!found) found = routed_groups(ops, i, target);
+    if (const auto router = !found ? normed_router_at(ops, i, target) : std::nullopt) {
+      NormedRouterArgs args = *router;
+      if (const auto form = feeds_experts(ops, last, rows, target)) {
+        fed = last + 2;
+        fed_rows = args.bank = bank_of(bytes, *form, *rows.out);
+      }
+      found = FusedOps{i, 2, launch_op(launch_normed_router, args, "router of " + shape_text(rows.out->shape()))};
+    }
     if (const auto form = !found && rows.out != nullptr ? feeds_experts(ops, last, rows, target) : std::nullopt) {
       const BankOut bank = bank_of(bytes, *form, *rows.out);
       found = norm(ops, i, bank);

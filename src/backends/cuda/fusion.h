@@ -5,6 +5,8 @@
 //                                                       which become bf16 once
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads; and attention, of one token
 //   add, rms_norm                                       of the sum
+//   matmul, add                                         of 5 to 16 rows that attention leaves, and after them
+//   rms_norm, matmul                                    of plain weights: a router
 //   moe_route, moe_group                                of up to 128 tokens
 //
 // those of one token (lone_row.h), and ops that take over work of the next one: a norm whose rows products or experts
@@ -34,7 +36,12 @@ template <class T>
 const T* op_at(std::span<const Op> ops, std::size_t i) {
   return i < ops.size() ? std::get_if<T>(&ops[i]) : nullptr;
 }
-// Whether they share memory. Ops that run at once must not write what another of them reads or writes.
+// What an op norms, and how many rows of it are alive.
+struct Normed {
+  const Tensor* out = nullptr;  // null: nothing
+  const Tensor* live = nullptr;
+};
+Normed normed(const Op& op);
 
 // Device memory that fused ops hand rows over in: as int8, with scales and sums, or as bf16.
 inline constexpr std::int64_t kBankedRows = kDenseRows;

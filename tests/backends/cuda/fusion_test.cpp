@@ -128,15 +128,21 @@ struct Block {
 
   // From the sum after attention through the experts to the next product.
   Program record_experts(std::int64_t n_tokens, std::int32_t live) {
-    constexpr std::int64_t kExperts = 8;
-    constexpr std::int64_t kTopK = 3;
-    constexpr std::int64_t kWidth = 256;
     Program p;
     const Tensor residual = values({n_tokens, kModel});
     const Tensor alive = ints({1}, {live});
+    p.add({.a = residual, .b = values({n_tokens, kModel}), .live = alive, .out = residual});
+    add_experts(p, residual, alive);
+    return p;
+  }
+  // The same after that sum.
+  void add_experts(Program& p, const Tensor& residual, const Tensor& alive) {
+    constexpr std::int64_t kExperts = 68;
+    constexpr std::int64_t kTopK = 3;
+    constexpr std::int64_t kWidth = 256;
+    const std::int64_t n_tokens = residual.dim(0);
     const Tensor normed = blank(DType::f32, {n_tokens, kModel});
     const Tensor logits = blank(DType::f32, {n_tokens, kExperts});
-    p.add({.a = residual, .b = values({n_tokens, kModel}), .live = alive, .out = residual});
     p.rms_norm({.x = residual, .weight = values({kModel}), .live = alive, .eps = 1e-6F, .out = normed});
     p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
     MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = rule};
@@ -155,7 +161,6 @@ struct Block {
     p.moe_ffn(layer);
     p.matmul(
         {.x = layer.next.out, .w = weights(DType::q4_k, 40), .live = alive, .out = blank(DType::f32, {n_tokens, 40})});
-    return p;
   }
 
   // One token: a norm and three products; a product that is added to the residual; a norm and a router; experts, and
@@ -207,9 +212,10 @@ struct Block {
     return p;
   }
 
-  // Attention over contexts of one range, of several and of none, and the product of its rows.
-  Program record_attention(std::int64_t n_tokens, std::int32_t live) {
-    constexpr std::int64_t kQueryHeads = 8;
+  // Attention over contexts of one range, of several and of none, and the product of its rows; `onward`: that is added
+  // to a residual, one value of which is `size` times as large, and the sum goes on to experts.
+  Program record_attention(std::int64_t n_tokens, std::int32_t live, std::int64_t n_heads = 8, bool onward = false,
+                           float size = 1) {
     constexpr std::int64_t kLongPage = 64;
     constexpr std::int64_t kLongPages = 20;  // of each of three sequences
     constexpr std::int64_t kSequences = 3;
@@ -224,8 +230,8 @@ struct Block {
     }
     for (std::int64_t i = 0; i < kSequences * kLongPages; ++i) pages.push_back(static_cast<std::int32_t>(i));
     const std::vector<std::int64_t> pool = {kSequences * kLongPages, kLongPage, kKvHeads, d_head};
-    const Tensor rows = blank(DType::f32, {n_tokens, kQueryHeads * d_head});
-    p.attention({.q = values({n_tokens, kQueryHeads, d_head}),
+    const Tensor rows = blank(DType::f32, {n_tokens, n_heads * d_head});
+    p.attention({.q = values({n_tokens, n_heads, d_head}),
                  .kv = {.k = encoded(DType::f16, pool),
                         .v = encoded(DType::f16, pool),
                         .pages = ints({kSequences, kLongPages}, pages)},
@@ -234,11 +240,16 @@ struct Block {
                  .positions = ints({n_tokens}, positions),
                  .live = alive,
                  .scale = 0.3F,
-                 .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, kQueryHeads, d_head})});
-    p.matmul({.x = rows,
-              .w = weights(DType::q4_k, {100, kQueryHeads * d_head}),
-              .live = alive,
-              .out = blank(DType::f32, {n_tokens, 100})});
+                 .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, n_heads, d_head})});
+    const std::int64_t n = onward ? kModel : 100;
+    const Tensor product = blank(DType::f32, {n_tokens, n});
+    p.matmul({.x = rows, .w = weights(DType::q4_k, {n, n_heads * d_head}), .live = alive, .out = product});
+    if (!onward) return p;
+    const Tensor residual = values({n_tokens, kModel});
+    auto* first = reinterpret_cast<float*>(contents.back().data());
+    first[kModel + 7] *= size;
+    p.add({.a = residual, .b = product, .live = alive, .out = residual});
+    add_experts(p, residual, alive);
     return p;
   }
 
@@ -380,6 +391,28 @@ TEST(CudaFusion, AttentionLeavesItsRowsToTheNextProduct) {
        {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0}}) {
     Block block{.device = device, .d_head = kind.d_head};
     const Program program = block.record_attention(kind.n_tokens, kind.live);
+    expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
+  }
+}
+
+TEST(CudaFusion, TheProductAfterAttentionIsAddedAndTheRouterNormsItsRows) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  if (device.target().capability < 90) GTEST_SKIP() << "skipped: the router norms rows on Hopper alone";
+  struct Kind {
+    std::int64_t n_tokens;
+    std::int32_t live;
+    std::int64_t n_heads;
+    float size;
+    std::size_t launches;
+  };
+  // By one row of a block and by two; with a sum of squares too large for f32, and an infinity; with too many rows for
+  // the router, for the sum, and for all of it.
+  for (const Kind& kind : {Kind{6, 6, 16, 1, 5}, Kind{16, 15, 16, 1, 5}, Kind{15, 15, 32, 1, 5},
+                           Kind{7, 7, 16, 1e25F, 5}, Kind{9, 9, 16, INFINITY, 5}, Kind{30, 30, 16, 1, 5},
+                           Kind{50, 49, 16, 1, 5}, Kind{129, 129, 16, 1, 1}}) {
+    Block block{.device = device, .d_head = 128};
+    const Program program = block.record_attention(kind.n_tokens, kind.live, kind.n_heads, true, kind.size);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
   }
 }
