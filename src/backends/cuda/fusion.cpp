@@ -39,9 +39,10 @@ struct Products {
 };
 std::optional<Kernel> kernel_of(const Matmul& op, const Target& target) {
   if (takes_prefill(op, target)) return Kernel::prefill;
-  if (one_row_of(op)) return Kernel::one_row;
+  const bool dense = takes_dense(op, target);
+  if (one_row_of(op) && (op.x.dim(0) == 1 || !dense)) return Kernel::one_row;  // two rows are better off together
   if (goes_beside_halves(op)) return Kernel::half;
-  return takes_dense(op, target) ? std::optional(Kernel::dense) : std::nullopt;
+  return dense ? std::optional(Kernel::dense) : std::nullopt;
 }
 std::optional<Products> products(Ops ops, std::size_t first, const Target& target) {
   Products found;

@@ -5,7 +5,7 @@
 //                                                       which become bf16 once
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads; and attention, of one token
 //   add, rms_norm                                       of the sum
-//   matmul, add                                         of 5 to 16 rows that attention leaves, and after them
+//   matmul, add                                         of 2 to 16 rows that attention leaves, and after them
 //   rms_norm, matmul                                    of plain weights: a router
 //   moe_route, moe_group                                of up to 128 tokens
 //

@@ -408,7 +408,7 @@ TEST(CudaFusion, TheProductAfterAttentionIsAddedAndTheRouterNormsItsRows) {
   };
   // By one row of a block and by two; with a sum of squares too large for f32, and an infinity; with too many rows for
   // the router, for the sum, and for all of it.
-  for (const Kind& kind : {Kind{6, 6, 16, 1, 5}, Kind{16, 15, 16, 1, 5}, Kind{15, 15, 32, 1, 5},
+  for (const Kind& kind : {Kind{2, 2, 16, 1, 5}, Kind{6, 6, 16, 1, 5}, Kind{16, 15, 16, 1, 5}, Kind{15, 15, 32, 1, 5},
                            Kind{7, 7, 16, 1e25F, 5}, Kind{9, 9, 16, INFINITY, 5}, Kind{30, 30, 16, 1, 5},
                            Kind{50, 49, 16, 1, 5}, Kind{129, 129, 16, 1, 1}}) {
     Block block{.device = device, .d_head = 128};
