@@ -145,8 +145,7 @@ struct Block {
     const Tensor logits = blank(DType::f32, {n_tokens, kExperts});
     p.rms_norm({.x = residual, .weight = values({kModel}), .live = alive, .eps = 1e-6F, .out = normed});
     p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
-    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = rule};
-    if (biased) layer.bias = values({kExperts});
+    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = {.top_k = kTopK, .renormalize = true}};
     layer.gate = weights(DType::q4_k, {kExperts, kWidth, kModel});
     layer.up = weights(DType::q4_k, {kExperts, kWidth, kModel});
     layer.down = weights(DType::q6_k, {kExperts, kModel, kWidth});
@@ -165,11 +164,12 @@ struct Block {
 
   // One token: a norm and three products; a product that is added to the residual; a norm and a router; experts, and
   // products of what they leave, with a norm of their own.
-  static constexpr std::int64_t kTopK = 8;
-  static constexpr RoutingRule kByLogit{.top_k = kTopK, .renormalize = true};
+  static constexpr std::int64_t kTokenTopK = 8;
+  static constexpr RoutingRule kByLogit{.top_k = kTokenTopK, .renormalize = true};
   Program record_token(std::int32_t live, DType type, DType other, std::int64_t width, float size,
                        const RoutingRule& rule = kByLogit, bool biased = false) {
     constexpr std::int64_t kExperts = 40;
+    constexpr std::int64_t kTopK = kTokenTopK;
     constexpr std::int64_t kOut = 4096;
     Program p;
     const Tensor residual = values({1, kModel});
@@ -195,7 +195,8 @@ struct Block {
     const Tensor normed = norm(residual);
     const Tensor logits = blank(DType::f32, {1, kExperts});
     p.matmul({.x = normed, .w = values({kExperts, kModel}), .live = alive, .order = Order::canonical, .out = logits});
-    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = {.top_k = kTopK, .renormalize = true}};
+    MoeFfn layer{.x = normed, .logits = logits, .live = alive, .rule = rule};
+    if (biased) layer.bias = values({kExperts});
     layer.gate = weights(type, {kExperts, width, kModel});
     layer.up = weights(type, {kExperts, width, kModel});
     layer.down = weights(other, {kExperts, kModel, width});
@@ -508,7 +509,7 @@ TEST(CudaFusion, OneTokensExpertsAreThoseOfItsRule) {
     RoutingRule rule;
     bool biased;
   };
-  constexpr std::int64_t kTopK = Block::kTopK;
+  constexpr std::int64_t kTopK = Block::kTokenTopK;
   for (const Kind& kind : {Kind{{.top_k = kTopK, .score = Score::sigmoid, .renormalize = true}, true},
                            Kind{{.top_k = kTopK, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}, false},
                            Kind{{.top_k = kTopK, .renormalize = true, .n_groups = 4, .top_groups = 1}, false},
