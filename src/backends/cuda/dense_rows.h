@@ -20,6 +20,7 @@ struct ProductViews {
   // Where the result goes as the next product's rows instead of to `out`: prefill alone.
   std::uint16_t* bank_out = nullptr;
   std::int64_t bank_stride = 0;
+  bool early = false;  // the lists were there before the op before this one began
 };
 
 ProductViews views_of(const Matmul& op);

@@ -109,29 +109,10 @@ struct TileSource<DType::q6_k> {
   __device__ __forceinline__ void advance(int /*chunks*/) {}
 };
 
-// A warp's tiles on their way to its ring.
-template <DType type>
-struct Fetcher {
-  TileSource<type> source;
+// A warp and its run.
+struct RunOwner {
   TileRun& run;  // the warp's own, in shared memory
-  int c0;        // the first superblock of a tile, and from one to the next
-  int c_step;
-  int c;
-  int item;  // of the run; -1: there is none
-  int item_step;
-  unsigned ring;
-  unsigned at = 0;  // the tile to fill next, in bytes: at a step's end, the one that it has multiplied
 
-  __device__ __forceinline__ Fetcher(TileRun& own, const std::byte* to, int first_chunk, int chunk_step, int step)
-      : run(own), c0(first_chunk), c_step(chunk_step), item_step(step), ring(shared_address(to)) {}
-
-  __device__ __forceinline__ void find(const UnitArgs& args) {
-    if (item < run.end) {
-      source.find(run.columns(args, item), c);
-    } else {
-      item = -1;
-    }
-  }
   __device__ __forceinline__ void set(const TileRun& to) {
     __syncwarp();
     if (threadIdx.x % kWarp == 0) run = to;
@@ -151,6 +132,30 @@ struct Fetcher {
     }
     __syncwarp();
     return true;
+  }
+};
+
+// A warp's tiles on their way to its ring, a superblock at a time.
+template <DType type>
+struct Fetcher : RunOwner {
+  TileSource<type> source;
+  int c0;  // the first superblock of a tile, and from one to the next
+  int c_step;
+  int c;
+  int item;  // of the run; -1: there is none
+  int item_step;
+  unsigned ring;
+  unsigned at = 0;  // the tile to fill next, in bytes: at a step's end, the one that it has multiplied
+
+  __device__ __forceinline__ Fetcher(TileRun& own, const std::byte* to, int first_chunk, int chunk_step, int step)
+      : RunOwner{own}, c0(first_chunk), c_step(chunk_step), item_step(step), ring(shared_address(to)) {}
+
+  __device__ __forceinline__ void find(const UnitArgs& args) {
+    if (item < run.end) {
+      source.find(run.columns(args, item), c);
+    } else {
+      item = -1;
+    }
   }
   // Items first_item, first_item + item_step, ... of the run.
   __device__ __forceinline__ void start(const UnitArgs& args, int first_item) {
@@ -179,16 +184,70 @@ struct Fetcher {
   __device__ __forceinline__ void advance() {
     at = at + tile_bytes(type) == few_ring_bytes(type) ? 0 : at + tile_bytes(type);
   }
+
+  // How it is used: await() a span of superblocks, read them, release() them.
+  static __device__ __forceinline__ int span(const UnitArgs& /*args*/) {
+    return 1;
+  }
+  __device__ __forceinline__ void await(const UnitArgs& args) {
+    await_copies<tiles_ahead(type) - 1>();
+    __syncwarp();  // all lanes' copies for this step have arrived, and all lanes have read the step before
+    fetch(args);
+  }
+  __device__ __forceinline__ void release(const UnitArgs& /*args*/) {}
+
+  // Where a lane's columns of a tile are: the first superblocks, from the start of all rings on, of q6_k how far they
+  // are turned.
+  struct Place {
+    unsigned block[2];
+  };
+  __device__ __forceinline__ Place place(const FewColumns& columns) const {
+    const int lane = threadIdx.x % kWarp;
+    Place at;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (is_affine(type)) {
+        const int of = lane / 4 + kTile / 2 * half;
+        at.block[half] =
+            threadIdx.x / kWarp * few_ring_bytes(type) + of * column_stride(type) +
+            (static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(columns.address(tile_column(of)))) & 16);
+      } else {
+        const int of = lane % 8 + kTile / 2 * half;
+        at.block[half] = turned_q6_k(columns.address(tile_column(of)), of);
+      }
+    }
+    return at;
+  }
+  static __device__ __forceinline__ int first_column() {
+    return tile_column(threadIdx.x % kWarp / 4);
+  }
+  // Superblock `chunk`, which has been waited for.
+  __device__ __forceinline__ LaneWeights<type> weights(const std::byte* rings, const Place& of, int chunk,
+                                                       int /*i*/) const {
+    if constexpr (is_affine(type)) {
+      static_assert(block_bytes(type) % 32 == 16);
+      const unsigned turned = chunk % 2 * 16;
+      return LaneWeights<type>(rings + ((of.block[0] ^ turned) + at), rings + ((of.block[1] ^ turned) + at));
+    } else {
+      return LaneWeights<type>(rings + (threadIdx.x / kWarp * few_ring_bytes(type) + at), chunk, of.block[0],
+                               of.block[1]);
+    }
+  }
 };
 
 // Rows in shared memory: those of superblock `slot` of a segment.
+template <int kSegment>
 struct StagedRows {
+  static constexpr int kStride = few_row_stride(kSegment);
   std::byte* q;
   float* scale;  // [slot][row]
 
+  explicit __device__ __forceinline__ StagedRows(std::byte* at, int rows)
+      : q(at), scale(reinterpret_cast<float*>(at + rows * kStride)) {}
+  __device__ __forceinline__ std::byte* chunk(int row, int slot) const { return q + row * kStride + slot * kChunk; }
   // Two sums of 16 values each, 2 i and 2 i + 1.
   __device__ __forceinline__ std::byte* sums(int row, int slot, int i) const {
-    return q + row * kFewRowStride + few_sums(slot) + i / 2 * 16 + i % 2 * 4;
+    return q + row * kStride + few_sums(kSegment, slot) + i / 2 * 16 + i % 2 * 4;
   }
 };
 struct RowPlace {
@@ -198,22 +257,22 @@ struct RowPlace {
 };
 
 // Superblock c of a row from the bank, by a warp; it is there when its copies are.
-template <DType type>
-__device__ __forceinline__ void copy_row(const UnitArgs& args, int from, const RowPlace& at, const StagedRows& to) {
+template <DType type, class Rows>
+__device__ __forceinline__ void copy_row(const UnitArgs& args, int from, const RowPlace& at, const Rows& to) {
   const int lane = threadIdx.x % kWarp;
   const int place = at.slot * 2 * kRowTile + at.r;
   const std::int64_t taken = std::int64_t{max(from, 0)} * args.chunks + at.c;
-  LaneWeights<type>::copy(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, args.q + taken * kChunk + 8 * lane);
+  LaneWeights<type>::copy(to.chunk(at.r, at.slot), lane, args.q + taken * kChunk + 8 * lane);
   if (is_affine(type) && lane < 8) copy_4(to.sums(at.r, at.slot, lane), args.sums + taken * 16 + 2 * lane);
   if (lane == kWarp - 1) copy_4(to.scale + place, args.scale + taken);
 }
 // The same, made here of the eight values that each lane has of it.
-template <DType type>
-__device__ __forceinline__ void put_row(const float* v, const RowPlace& at, const StagedRows& to) {
+template <DType type, class Rows>
+__device__ __forceinline__ void put_row(const float* v, const RowPlace& at, const Rows& to) {
   const int lane = threadIdx.x % kWarp;
   const int place = at.slot * 2 * kRowTile + at.r;
   const QuantizedLane made = quantize_lane(v);
-  LaneWeights<type>::put(to.q + at.r * kFewRowStride + at.slot * kChunk, lane, made.low, made.high);
+  LaneWeights<type>::put(to.chunk(at.r, at.slot), lane, made.low, made.high);
   if constexpr (is_affine(type)) {
     const int sum = sum_of_two(made);
     if (lane % 2 == 0) {
@@ -224,8 +283,8 @@ __device__ __forceinline__ void put_row(const float* v, const RowPlace& at, cons
   if (lane == 0) to.scale[place] = made.scale;
 }
 // `n` of them, the i-th as `where(i)` says.
-template <DType type, class Where>
-__device__ __forceinline__ void stage_rows(const UnitArgs& args, const TableSlot* slots, int n, const StagedRows& to,
+template <DType type, class Rows, class Where>
+__device__ __forceinline__ void stage_rows(const UnitArgs& args, const TableSlot* slots, int n, const Rows& to,
                                            Where&& where) {
   if (args.q != nullptr) {
 #pragma unroll 1

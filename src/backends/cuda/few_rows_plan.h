@@ -8,7 +8,8 @@
 // warps of a block share a tile, a superblock each: what each adds to an output goes to shared memory and is added in
 // the order of the superblocks. Lists are gone through in passes of as many rows as are multiplied at once, and blocks
 // have equal runs of all (pass, tiles). Two passes of one tile of rows each that follow one another are staged together,
-// and their tiles dealt out to the warps as those of one.
+// and their tiles dealt out to the warps as those of one. On Hopper most experts' weights are fetched in another way
+// (few_boxes_plan.h).
 #pragma once
 
 #include "backends/cuda/product_plan.h"
@@ -42,6 +43,7 @@ struct UnitArgs {
   DType out_type = DType::f32;
   DType bias_type = DType::f32;
   Activation act = Activation::silu;
+  bool early = false;  // of what it reads the op before writes x alone (launch.cuh)
 };
 
 inline constexpr int kRowTile = 8;
@@ -91,20 +93,26 @@ constexpr int tiles_ahead(DType type) {
 constexpr int few_ring_bytes(DType type) {
   return (tiles_ahead(type) + 1) * tile_bytes(type);
 }
-inline constexpr int kFewRowStride = kMaxSegment * (kChunk + 32) + 64;
-// Where the sums of a superblock of a row are: 8 bytes each for four lanes, 16 bytes from lane to lane.
-constexpr int few_sums(int slot) {
-  return kMaxSegment * kChunk + slot / 2 * 64 + slot % 2 * 8;
+// Rows of `segment` superblocks.
+constexpr int few_row_stride(int segment) {
+  return segment * (kChunk + 32) + 64;
 }
-inline constexpr int kFewScales = kMaxSegment * 2 * kRowTile;
+// Where the sums of a superblock of a row are: 8 bytes each for four lanes, 16 bytes from lane to lane.
+constexpr int few_sums(int segment, int slot) {
+  return segment * kChunk + slot / 2 * 64 + slot % 2 * 8;
+}
+constexpr int few_rows_bytes(int segment, bool shares) {
+  return few_rows_at_once(shares) * few_row_stride(segment) + segment * 2 * kRowTile * 4;
+}
 inline constexpr int kTermBytes = kWarp * 32;
 constexpr std::int64_t few_shared_bytes(DType type, bool shares) {
-  return kFewWarps * few_ring_bytes(type) + few_rows_at_once(shares) * kFewRowStride + kFewScales * 4 +
+  return kFewWarps * few_ring_bytes(type) + few_rows_bytes(kMaxSegment, shares) +
          (shares ? 2 * kFewWarps * kTermBytes : 0);
 }
 inline constexpr std::int64_t kFewStatic = 1536;  // and less than this beside it
 static_assert(column_stride(DType::q4_k) % 32 == 0 && column_stride(DType::q5_k) % 32 == 0);
-static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 && kFewRowStride / 4 % 32 == 16);
+static_assert(160 / 8 % 16 == 4 && 224 / 8 % 16 == 12 && 208 / 4 % 8 == 4 &&
+              few_row_stride(kMaxSegment) / 4 % 32 == 16);
 static_assert(2 * (few_shared_bytes(DType::q4_k, false) + kFewStatic + 1024) <= 227 * 1024,
               "two blocks on a multiprocessor");
 

@@ -46,7 +46,7 @@ class GateUpProduct {
 // A dense f32 matrix in scratch.
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
-// The ops. `grouped`: the offsets are known to be moe_group's.
+// The ops. `grouped`: the offsets are known to be moe_group's, and down to come after gate_up.
 std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
                                      const BankOut& into);
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped, const BankOut& made);

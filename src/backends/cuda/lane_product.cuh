@@ -117,9 +117,9 @@ struct LaneWeights {
     copy_8(place(to, i), from);
   }
 
-  // The sums of levels times scales. `row`: the lane's 16 bytes of the superblock of the first tile's row l / 4. Where
-  // there is no such row it may be anything: no other row sees it.
-  template <int kTiles>
+  // The sums of levels times scales. `row`: the lane's 16 bytes of the superblock of the first tile's row l / 4, rows
+  // being kRowStride apart. Where there is no such row it may be anything: no other row sees it.
+  template <int kTiles, int kRowStride>
   __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
     constexpr int kLow = type == DType::q5_k ? 32 : 0;
     unsigned scales[2][2];
@@ -141,7 +141,7 @@ struct LaneWeights {
       const unsigned bytes[4] = {q[0].x, q[1].x, q[0].y, q[1].y};
       uint4 x[kTiles];
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kFewRowStride + 64 * pair);
+      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kRowStride + 64 * pair);
 #pragma unroll
       for (int upper = 0; upper < 2; ++upper) {
         const int group = 2 * pair + upper;
@@ -171,7 +171,7 @@ struct LaneWeights {
   }
 
   // The sums of minimums, exact, from those of 16 values of a row each: the lane's four of them.
-  template <int kTiles>
+  template <int kTiles, int kRowStride>
   __device__ __forceinline__ void multiply_mins(const std::byte* sums, float (&low)[kTiles][4]) const {
     const int t = threadIdx.x % 4;
     unsigned mins[4];  // lane t has groups 2 t and 2 t + 1
@@ -179,10 +179,30 @@ struct LaneWeights {
     for (int half = 0; half < 2; ++half) group_mins(head[half], t, mins[half], mins[half + 2]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const uint2 x = load_8(sums + tile * kRowTile * kFewRowStride);
+      const uint2 x = load_8(sums + tile * kRowTile * kRowStride);
       mma_f16_k16(low[tile], mins, x.x, x.y);
     }
   }
+};
+
+// Whole columns of kChunks superblocks of q6_k in planes: the first kFirst bytes of all of a tile, then the rest. The cut
+// is 16 bytes behind ql.
+template <int kChunks, int kFirst, int kRest>
+struct BoxQ6K {
+  static_assert(kFirst == 128 * kChunks + 16);
+  const std::byte* at;
+
+  __device__ __forceinline__ const std::byte* ql(int column, int byte) const { return at + column * kFirst + byte; }
+  __device__ __forceinline__ const std::byte* rest(int column, int byte) const {
+    return at + kTile * kFirst + column * kRest + (byte - kFirst);
+  }
+  __device__ __forceinline__ const std::byte* qh(int column, int byte) const {
+    return byte == 0 ? ql(column, 128 * kChunks) : rest(column, 128 * kChunks + byte);
+  }
+  __device__ __forceinline__ const std::byte* scales(int column, int c) const {
+    return rest(column, 192 * kChunks + 16 * c);
+  }
+  __device__ __forceinline__ const std::byte* d(int column, int c) const { return rest(column, 208 * kChunks + 2 * c); }
 };
 
 template <>
@@ -210,6 +230,21 @@ struct LaneWeights<DType::q6_k> {
           reinterpret_cast<const std::uint16_t*>(tile + kTile * column_stride(DType::q6_k) + 16 * c)[chunk % 8];
     }
   }
+  // Superblock c of whole columns.
+  template <int kChunks, int kFirst, int kRest>
+  __device__ __forceinline__ LaneWeights(const BoxQ6K<kChunks, kFirst, kRest>& box, int c) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int named = threadIdx.x % 8 + 8 * half;
+      const int word = 16 * (threadIdx.x % kWarp / 8);
+      load_tiles(ql[half], box.ql(named, 128 * c + word));
+      load_tiles(ql[half] + 4, box.ql(named, 128 * c + word + 64));
+      load_tiles(qh[half], box.qh(named, 64 * c + word));
+      const int mine = threadIdx.x % kWarp / 4 + 8 * half;
+      scales[half] = load_16(box.scales(mine, c));
+      factor[half] = *reinterpret_cast<const std::uint16_t*>(box.d(mine, c));
+    }
+  }
   __device__ __forceinline__ float d(int half) const {
     return half_bits(factor[half]);
   }
@@ -228,7 +263,7 @@ struct LaneWeights<DType::q6_k> {
     copy_4(place(to, i) + 16, from + 4);
   }
 
-  template <int kTiles>
+  template <int kTiles, int kRowStride>
   __device__ __forceinline__ void multiply(const std::byte* row, int (&sum)[kTiles][4]) const {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -240,7 +275,7 @@ struct LaneWeights<DType::q6_k> {
       const int h = run / 2;
       uint4 x[kTiles];
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kFewRowStride + 64 * run);
+      for (int tile = 0; tile < kTiles; ++tile) x[tile] = load_16(row + tile * kRowTile * kRowStride + 64 * run);
 #pragma unroll
       for (int v = 0; v < 4; ++v) {  // bytes 16 (4 h + v) of ql
         unsigned level[2];

@@ -9,6 +9,7 @@
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/cuda_op.h"
 #include "backends/cuda/dense_rows.h"
+#include "backends/cuda/few_boxes_plan.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/half_rows_plan.h"
@@ -133,7 +134,8 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                 .x_type = bank.x.type,
                 .out_type = v.out.type,
                 .bias_type = v.bias.type,
-                .act = v.act};
+                .act = v.act,
+                .early = v.early};
   if (half_rows_fit(v.w, bank.x, v.out)) {
     check(launch_half_rows(args, rows.max_active(), at.stream), op);
     return;
@@ -151,13 +153,13 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
         (one_matrix && many) || (args.table.n_rows >= kWideMean * rows.max_active() && 2 * tiles >= room.wide);
     const bool some = all || (rows.max_slots() >= kWideSlots && args.table.n_slots > kPassedSlots);
     args.most_rows = some && !all ? static_cast<std::int32_t>(kWideFrom - 1) : 0;
-    if (!all) check(launch_few_rows(args, rows.max_active(), at.stream), op);
+    if (!all) check(launch_few(args, rows.max_active(), room.wide > 0, at.stream), op);
     if (some) check(launch_wide_rows(args, room.wide, at.stream), op);
     return;
   }
   const bool may_be_many = bank.q != nullptr && rows.max_slots() >= kManyFrom;
   args.most_rows = may_be_many ? static_cast<std::int32_t>(kManyFrom - 1) : 0;
-  check(launch_few_rows(args, rows.max_active(), at.stream), op);
+  check(launch_few(args, rows.max_active(), room.wide > 0, at.stream), op);
   if (may_be_many) check(launch_many_rows(args, at.stream), op);
 }
 
@@ -184,6 +186,7 @@ class ProductOp final : public CudaOp {
 
   ScratchLayout& scratch() { return scratch_; }
   void set_rows(const OpRows& rows) { rows_ = rows; }
+  void start_early() { views_.early = true; }
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
 
   void enqueue(const CudaRun& at) const override {
@@ -371,6 +374,7 @@ std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool 
       fmt::format("moe_down {} by {}", shape_text(op.x.shape()), shape_text(op.down.shape())), target, op.phase, op.x,
       op.down, Tensor{}, op.out, true, made_rows);
   made->set_rows(OpRows::of(op, grouped, made->scratch()));
+  if (grouped) made->start_early();
   return made;
 }
 

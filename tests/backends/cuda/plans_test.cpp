@@ -287,9 +287,9 @@ TEST(CudaPlans, SumsOfFewRowsLieBehindTheirRows) {
   unsigned seen[8] = {};  // words of 8 bytes
   for (int slot = 0; slot < kMaxSegment; ++slot) {
     for (int t = 0; t < 4; ++t) {
-      const int at = few_sums(slot) + 16 * t;
+      const int at = few_sums(kMaxSegment, slot) + 16 * t;
       ASSERT_GE(at, kMaxSegment * kChunk);
-      ASSERT_LE(at + 8, kFewRowStride);
+      ASSERT_LE(at + 8, few_row_stride(kMaxSegment));
       const int word = (at - kMaxSegment * kChunk) / 8;
       EXPECT_EQ(seen[word / 8] >> word % 8 & 1U, 0U);
       seen[word / 8] |= 1U << word % 8;
