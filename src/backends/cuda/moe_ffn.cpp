@@ -56,7 +56,7 @@ class FfnSequence final : public CudaOp {
     const BankOut hidden = hidden_rows(sequence, target);
     if (hidden.given()) store_as_bf16(sequence);
     if (pairs) {
-      add(make_pairs(op));
+      add(make_pairs(op, target));
     } else {
       if (auto both = make_route_group(sequence.route, sequence.group, target)) {
         add(std::move(both));

@@ -1,7 +1,11 @@
 #include "backends/cuda/moe_pairs.h"
 
+#include <algorithm>
+
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
+#include "backends/cuda/few_boxes_plan.h"
+#include "backends/cuda/gate_up.h"
 #include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row_plan.h"
 #include "backends/cuda/prefill.h"
@@ -13,7 +17,7 @@ namespace {
 // Route, gate, up and down of a layer with few pairs: nothing is grouped. Row p of `hidden` and `expert_out` is pair p's.
 class PairLayer final : public CudaOp {
  public:
-  explicit PairLayer(const MoeFfn& op)
+  PairLayer(const MoeFfn& op, const Target& target)
       : what_("moe_ffn " + shape_text(op.x.shape())),
         route_(route_args(sequence_of(op).route)),
         gate_up_(product(op, op.x, op.gate, op.hidden)),
@@ -24,6 +28,7 @@ class PairLayer final : public CudaOp {
     gate_up_.up_column = up.strides[1];
     gate_up_.x_step = gate_up_.top_k;
     gate_up_.act = op.act;
+    gate_up_.hopper = down_.hopper = room_on(target).wide > 0;
     route_.bank = {.x = gate_up_.x,
                    .x_stride = gate_up_.x_stride,
                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
@@ -96,15 +101,21 @@ bool goes_by_pairs(const MoeFfn& op, const Target& target) {
   };
   const MoeFfnSequence sequence = sequence_of(op);
   if (takes_prefill(sequence.gate_up, target) || takes_prefill(sequence.down, target)) return false;
+  const auto boxed = [](const Tensor& w, bool gate_up) {
+    return units_fit(view_of(w)) && boxes_fit(w.dtype, chunks_of(w.inner()), gate_up);
+  };
+  const std::int64_t pairs = row_count(op.hidden);
+  const bool boxes = room_on(target).wide > 0 && boxed(op.gate, true) && boxed(op.up, true) && boxed(op.down, false) &&
+                     !shares_tiles(std::min(op.gate.dim(0), pairs), op.gate.dim(1), true);
   const Tensor& ids = op.routing.experts;
-  return row_count(op.hidden) <= kOnePairs && routes_in_warp(op.rule, op.logits.dim(1)) &&
+  return pairs <= (boxes ? kOnePairsOrBoxes : kOnePairs) && routes_in_warp(op.rule, op.logits.dim(1)) &&
          op.gate.dtype == op.up.dtype && fits(op.gate) && fits(op.up) && fits(op.down) && dense(op.x) &&
          dense(op.hidden) && op.expert_out.dtype == DType::f32 && view_of(op.expert_out).strides[0] % 4 == 0 &&
          ids.strides[0] == ids.dim(1) * 4;
 }
 
-std::unique_ptr<CudaOp> make_pairs(const MoeFfn& op) {
-  return std::make_unique<PairLayer>(op);
+std::unique_ptr<CudaOp> make_pairs(const MoeFfn& op, const Target& target) {
+  return std::make_unique<PairLayer>(op, target);
 }
 
 }  // namespace conclave::cuda

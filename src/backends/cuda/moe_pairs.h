@@ -12,7 +12,7 @@ namespace conclave::cuda {
 // Few pairs, weights of superblocks, f32 between the products, and nothing for prefill_rows.
 bool goes_by_pairs(const MoeFfn& op, const Target& target);
 // Route, gate, up and down: row p of `hidden` and of `expert_out` is pair p's.
-std::unique_ptr<CudaOp> make_pairs(const MoeFfn& op);
+std::unique_ptr<CudaOp> make_pairs(const MoeFfn& op, const Target& target);
 // What a combine takes then.
 CombineInput by_pairs(CombineInput from, const MoeFfn& op);
 

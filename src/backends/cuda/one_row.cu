@@ -1,6 +1,7 @@
 #include "backends/cuda/one_row_plan.h"
 
 #include "backends/cuda/activation.cuh"
+#include "backends/cuda/bulk_copy.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/plain_dot.cuh"
 #include "backends/cuda/quantize.cuh"
@@ -57,10 +58,41 @@ struct OneRowShared {
   float2 terms[kOneWarps][(kOnePasses + 1) * kPassUnits * kTerms];
 };
 
-// Block `block` of a product. kHalves: passes that a column takes.
-template <DType type, int kHalves>
+// All columns of a warp in shared memory, those of up behind those of gate, brought there at once.
+struct HeldColumns {
+  std::byte* at = nullptr;
+  std::uint64_t* arrived = nullptr;
+
+  // Columns from `first` on, by a warp that has one.
+  __device__ __forceinline__ void ask(const OneRowArgs& args, const OneRowCut& cut, int first, int expert) const {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x % kWarp == 0) {
+      const int bytes = min(cut.columns, args.n - first) * static_cast<int>(args.w_column);
+      const bool gate_up = args.up != nullptr;
+      barrier_init(arrived, 1);
+      end_barrier_init();
+      expect_bytes(arrived, gate_up ? 2 * bytes : bytes);
+      copy_bulk(at, args.w + expert * args.w_expert + first * args.w_column, bytes, arrived);
+      if (gate_up) {
+        copy_bulk(at + cut.columns * args.w_column, args.up + expert * args.up_expert + first * args.w_column, bytes,
+                  arrived);
+      }
+    }
+#endif
+  }
+  __device__ __forceinline__ void await() const {
+#if __CUDA_ARCH__ >= 900
+    __syncwarp();  // the barrier is there for all lanes
+    barrier_wait(arrived, 0);
+#endif
+  }
+};
+
+// Block `block` of a product. kHalves: passes that a column takes. kHeld: weights come by way of `held`, else straight to
+// registers.
+template <DType type, int kHalves, bool kHeld = false>
 __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneRowCut& cut, unsigned block,
-                                              OneRowShared<unit_terms(type)>& shared) {
+                                              OneRowShared<unit_terms(type)>& shared, const HeldColumns& held = {}) {
   auto& made = shared.made;
   auto& made_scale = shared.made_scale;
   auto& terms = shared.terms;
@@ -108,6 +140,7 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   int expert = 0;
   QuarterUnit<type> even;
   QuarterUnit<type> odd;
+  const auto is_dead = [&] { return args.live != nullptr && row_at >= *args.live * args.top_k; };
   if (args.experts == nullptr) {
     fetch(0, 0, even);
     begin();
@@ -115,11 +148,16 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
     begin();
     expert = args.experts[row_at];
     if (expert < 0 || expert >= args.n_experts) return;
-    column += expert * args.w_expert;
-    up_column += expert * args.up_expert;
-    fetch(0, 0, even);
+    if (kHeld && is_dead()) return;  // a block must not end while its copies are on their way
+    if constexpr (kHeld) {
+      if (first < args.n) held.ask(args, cut, first, expert);
+    } else {
+      column += expert * args.w_expert;
+      up_column += expert * args.up_expert;
+      fetch(0, 0, even);
+    }
   }
-  if (args.live != nullptr && row_at >= *args.live * args.top_k) return;
+  if (!kHeld && is_dead()) return;
   const int from = args.x_step == 1 ? row_at : row_at / args.x_step;
   if (args.q == nullptr) {
     // All of a warp's chunks are asked for together.
@@ -164,13 +202,24 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
       if (t < (is_affine(type) ? 2 : 1)) reinterpret_cast<float*>(to)[t] = term;
     }
   };
+  if constexpr (kHeld) {
+    if (first >= args.n) return;
+    held.await();
+    const std::byte* from = held.at + my_column * args.w_column;
+#pragma unroll 2
+    for (int pass = 0; pass < passes; ++pass, from += to_next) {
+      even.template load<true>(from, places[0]);
+      take(pass, even, row[0]);
+    }
+  } else {
 #pragma unroll 1
-  for (int pass = 0; pass < passes; pass += 2) {
-    if (pass + 1 < passes) fetch(pass + 1, kHalves - 1, odd);
-    take(pass, even, row[0]);
-    if (pass + 1 >= passes) break;
-    if (pass + 2 < passes) fetch(pass + 2, 0, even);
-    take(pass + 1, odd, row[kHalves - 1]);
+    for (int pass = 0; pass < passes; pass += 2) {
+      if (pass + 1 < passes) fetch(pass + 1, kHalves - 1, odd);
+      take(pass, even, row[0]);
+      if (pass + 1 >= passes) break;
+      if (pass + 2 < passes) fetch(pass + 2, 0, even);
+      take(pass + 1, odd, row[kHalves - 1]);
+    }
   }
   __syncwarp();
 
@@ -222,6 +271,18 @@ __global__ void __launch_bounds__(kOneThreads, kHalves == 1 ? 7 : 5)
   one_row_block<type, kHalves>(args, cut, blockIdx.x, shared);
 }
 
+// The same for experts, on Hopper. Weights that a warp asks for at once are more than its registers would hold.
+template <DType type>
+__global__ void __launch_bounds__(kOneThreads, 5)
+    one_row_held(const __grid_constant__ OneRowArgs args, const __grid_constant__ OneRowCut cut) {
+  extern __shared__ __align__(128) int4 held_words[];
+  __shared__ OneRowShared<unit_terms(type)> shared;
+  __shared__ std::uint64_t arrived[kOneWarps];
+  const int warp = threadIdx.x / kWarp;
+  const HeldColumns held{reinterpret_cast<std::byte*>(held_words) + warp * held_bytes(args, cut), arrived + warp};
+  one_row_block<type, 1, true>(args, cut, blockIdx.x, shared, held);
+}
+
 struct SideBySide {
   OneRowCut cut[kSideBySide];
   unsigned end[kSideBySide];  // of its blocks
@@ -247,6 +308,15 @@ OneRowCut cut_of(const OneRowArgs& args) {
 template <DType type>
 int launch_type(const OneRowArgs& args, const Stream& stream) {
   const OneRowCut cut = cut_of(args);
+  if constexpr (!is_block_32(type)) {
+    if (is_held(args)) {
+      return launch(one_row_held<type>,
+                    {.blocks = std::int64_t{args.rows} * cut.parts,
+                     .threads = kOneThreads,
+                     .shared_bytes = kOneWarps * held_bytes(args, cut)},
+                    stream, args, cut);
+    }
+  }
   const LaunchPlan plan{.blocks = std::int64_t{args.rows} * cut.parts, .threads = kOneThreads, .wants_cache = true};
   if (args.chunks <= kPassUnits) return launch(one_row<type, 1>, plan, stream, args, cut);
   return launch(one_row<type, 2>, plan, stream, args, cut);

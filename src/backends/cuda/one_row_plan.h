@@ -4,9 +4,10 @@
 // from sm_80 on.
 //
 // Four lanes share a superblock of one column; a warp has eight of them at a time, which is a column of 2048, two of
-// 768, or half of one of 4096: a pass. It asks for the weights of all its passes at once. The row is int8 in registers,
-// from a bank or made by the block. What each superblock adds to an output goes through shared memory and is added in
-// their order. Of blocks of 32, eight stand for a superblock, and each adds its own.
+// 768, or half of one of 4096: a pass. The weights of the next pass are on their way while it multiplies one; of experts
+// on Hopper, those of all its passes are asked for at once, by bulk copies to shared memory. The row is int8 in
+// registers, from a bank or made by the block. What each superblock adds to an output goes through shared memory and is
+// added in their order. Of blocks of 32, eight stand for a superblock, and each adds its own.
 //
 // A row is a pair of a token with one of its experts, whose weights it meets, or a row of x with the one matrix.
 #pragma once
@@ -41,6 +42,7 @@ struct OneRowArgs {
   std::int32_t chunks = 0;
   DType type = DType::q4_k;
   Activation act = Activation::silu;
+  bool hopper = false;
 };
 
 inline constexpr int kOneThreads = 128;
@@ -53,8 +55,9 @@ inline constexpr int kOnePasses = 8;  // of a warp, at most
 constexpr int unit_terms(DType type) {
   return is_block_32(type) ? 4 : 1;
 }
-inline constexpr std::int64_t kOneWanted = 132 * 8;  // warps that a large GPU is glad of
-inline constexpr std::int64_t kOnePairs = 128;       // beyond them weights are worth sharing
+inline constexpr std::int64_t kOneWanted = 132 * 8;   // warps that a large GPU is glad of
+inline constexpr std::int64_t kOnePairs = 128;        // beyond them weights are worth sharing
+inline constexpr std::int64_t kOnePairsOrBoxes = 96;  // the same where boxes take them (few_boxes_plan.h)
 inline constexpr std::int64_t kOneRows = 4;
 
 // How a row's columns are dealt out.
@@ -80,6 +83,15 @@ constexpr OneRowCut one_row_cut(std::int64_t rows, std::int64_t n, std::int64_t 
     cut.parts = static_cast<std::int32_t>(ceil_div(ceil_div(n, columns), kOneWarps));
   }
   return cut;
+}
+// Whether a warp's weights are all brought to shared memory at once, and how many bytes they are. Columns lie one after
+// another: a copy for gate, one for up.
+constexpr bool is_held(const OneRowArgs& args) {
+  return args.hopper && args.experts != nullptr && args.chunks <= kPassUnits &&
+         (args.up == nullptr || args.up_column == args.w_column);
+}
+constexpr std::int64_t held_bytes(const OneRowArgs& args, const OneRowCut& cut) {
+  return (args.up != nullptr ? 2 : 1) * cut.columns * args.w_column;
 }
 static_assert(one_row_cut(8, 768, 8, true).columns == 4 && one_row_cut(8, 768, 8, true).parts == 48);
 static_assert(one_row_cut(8, 2048, 3, false).columns == 8 && one_row_cut(8, 2048, 3, false).passes == 4);

@@ -98,8 +98,9 @@ INSTANTIATE_TEST_SUITE_P(Phases, CudaPhase, testing::Values(Phase::decode, Phase
 TEST_P(CudaPhase, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
   CudaDevice device;
   constexpr std::int64_t kTokens = 300;
-  for (const Layer& layer : {Layer{}, Layer{.d_model = 2560, .d_ff = 512, .down = DType::q4_k},
-                             Layer{.gate = DType::q5_k, .down = DType::q8_0}}) {
+  for (const Layer& layer :
+       {Layer{}, Layer{.d_model = 2560, .d_ff = 512, .down = DType::q4_k},
+        Layer{.d_model = 1024, .d_ff = 768, .down = DType::q4_k}, Layer{.gate = DType::q5_k, .down = DType::q8_0}}) {
     Case whole = layer.make(kTokens);
     std::get<MoeFfn>(whole.op).phase = GetParam();
     const Outcome want = execute(whole, device);
@@ -199,6 +200,7 @@ TEST_F(CudaTest, PreparedLayersGiveTheBitsOfStoredOnes) {
   for (const Layer& layer : {Layer{.d_model = 2880, .d_ff = 480, .gate = DType::mxfp4, .down = DType::mxfp4},
                              Layer{.d_model = 4352, .d_ff = 512, .gate = DType::mxfp4, .down = DType::q8_0},
                              Layer{.d_model = 2048, .d_ff = 768, .gate = DType::q8_0, .down = DType::q4_0},
+                             Layer{.d_model = 2048, .d_ff = 768},
                              Layer{.d_model = 1024, .d_ff = 512, .gate = DType::q4_0, .down = DType::q6_k}}) {
     for (const std::int64_t tokens : {1, 4, 20, 60, 300}) {
       const Case one = layer.make(tokens);
