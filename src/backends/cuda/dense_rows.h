@@ -20,7 +20,8 @@ struct ProductViews {
   // Where the result goes as the next product's rows instead of to `out`: prefill alone.
   std::uint16_t* bank_out = nullptr;
   std::int64_t bank_stride = 0;
-  bool early = false;  // the lists were there before the op before this one began
+  // The op before this one writes its rows alone: which they are, and the weights, can be read before it ends.
+  bool early = false;
 };
 
 ProductViews views_of(const Matmul& op);

@@ -205,10 +205,10 @@ __device__ __forceinline__ void one_row_block(const OneRowArgs& args, const OneR
   if constexpr (kHeld) {
     if (first >= args.n) return;
     held.await();
-    const std::byte* from = held.at + my_column * args.w_column;
+    unsigned from = kept_address(held.at) + my_column * static_cast<unsigned>(args.w_column);
 #pragma unroll 2
-    for (int pass = 0; pass < passes; ++pass, from += to_next) {
-      even.template load<true>(from, places[0]);
+    for (int pass = 0; pass < passes; ++pass, from += static_cast<unsigned>(to_next)) {
+      even.load(from, places[0]);
       take(pass, even, row[0]);
     }
   } else {

@@ -9,6 +9,18 @@
 namespace conclave::cuda {
 namespace {
 
+PrefillSide prefill_side(const ProductViews& product) {
+  return {.w = product.w.data,
+          .w_expert = per_expert(product.w),
+          .w_column = per_column(product.w),
+          .out = product.out.data,
+          .out_stride = *even_stride(product.out),
+          .bias = product.bias.data,
+          .n = static_cast<std::int32_t>(product.w.dims[product.w.rank - 2]),
+          .out_type = product.out.type,
+          .bias_type = product.bias.type};
+}
+
 class PrefillOp final : public CudaOp {
  public:
   PrefillOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
@@ -18,17 +30,33 @@ class PrefillOp final : public CudaOp {
     table_.live = ints_of(ops[0]->live);
     table_.n_slots = table_.n_from = table_.n_rows = static_cast<std::int32_t>(ops[0]->x.dim(0));
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
+    for (ProductViews& product : products_) product.early = made.given();
   }
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
     bank_.fill(at.scratch, at.stream, name_);
-    for (const ProductViews& product : products_) {
-      check(launch_prefill_rows(prefill_args(product, bank_.at(at.scratch), table_), room_, at.stream), name_);
+    for (std::size_t i = 0; i < products_.size();) {
+      PrefillArgs args = prefill_args(products_[i], bank_.at(at.scratch), table_);
+      i += 1 + put_beside(args, std::span(products_).subspan(i + 1));
+      check(launch_prefill_rows(args, room_, at.stream), name_);
     }
   }
 
  private:
+  // As many of `next` as go with the product that is there.
+  std::size_t put_beside(PrefillArgs& args, std::span<const ProductViews> next) const {
+    std::size_t count = 0;
+    while (count < next.size() && count + 1 < kPrefillSides && next[count].w.type == args.type) {
+      args.side[count + 1] = prefill_side(next[count]);
+      ++count;
+    }
+    while (count > 0 && !prefill_goes_together(args.type, table_.n_rows, args.side, room_)) {
+      args.side[count--] = {};
+    }
+    return count;
+  }
+
   std::string name_;
   int room_;
   ScratchLayout scratch_;
@@ -62,26 +90,19 @@ bool takes_prefill(const MoeDown& op, const Target& target) {
 
 PrefillArgs prefill_args(const ProductViews& product, const RowBank& bank, const RowTable& table) {
   return {.table = table,
-          .w = product.w.data,
+          .side = {prefill_side(product)},
           .up = product.up.data,
-          .w_expert = per_expert(product.w),
           .up_expert = per_expert(product.up),
-          .w_column = per_column(product.w),
           .up_column = per_column(product.up),
           .x = bank.bf16,
           .x_stride = bank.bf16_stride,
-          .out = product.out.data,
-          .out_stride = *even_stride(product.out),
           .bank_out = product.bank_out,
           .bank_out_stride = product.bank_stride,
-          .bias = product.bias.data,
-          .n = static_cast<std::int32_t>(product.w.dims[product.w.rank - 2]),
           .k = static_cast<std::int32_t>(bank.k),
           .chunks = static_cast<std::int32_t>(bank.chunks),
           .type = product.w.type,
-          .out_type = product.out.type,
-          .bias_type = product.bias.type,
-          .act = product.act};
+          .act = product.act,
+          .early = product.early};
 }
 
 std::unique_ptr<CudaOp> make_prefill(std::span<const Matmul* const> ops, const Target& target, const BankOut& made) {

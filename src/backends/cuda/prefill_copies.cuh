@@ -10,6 +10,7 @@ namespace conclave::cuda {
 // warp, one lane has both. Where outputs become a bank, places are those of the bank.
 struct PrefillColumnsOf {
   const PrefillArgs& args;
+  const PrefillSide& side;
   int expert;
   int first;
 
@@ -22,9 +23,9 @@ struct PrefillColumnsOf {
   // Past the last column it is the last again: computed and not used.
   __device__ __forceinline__ const std::byte* address(int c) const {
     const int named = column(place(c));
-    const std::int64_t at = named < args.n ? named : args.n - 1;
+    const std::int64_t at = named < side.n ? named : side.n - 1;
     return args.up != nullptr && (c & 8) != 0 ? args.up + expert * args.up_expert + at * args.up_column
-                                              : args.w + expert * args.w_expert + at * args.w_column;
+                                              : side.w + expert * side.w_expert + at * side.w_column;
   }
 };
 

@@ -30,7 +30,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
   for (;;) {
     const PrefillTile tile = tiles.take(args.table);
     if (tile.list < 0) break;
-    const PrefillColumnsOf at{args, tile.expert, tile.first};
+    const PrefillColumnsOf at{args, args.side[tile.side], tile.expert, tile.first};
     __syncwarp();
 #pragma unroll 1
     for (int i = first; i < kColumns / kWarp; i += prefill_copying(kRows)) {
@@ -184,6 +184,20 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   PrefillStore<prefill_out_rows(type, kRows)>{args, tile, slots, shared.out[warp / 4], warp, lane}.template store<N>(y);
 }
 
+// The same for the first N of several that is enough.
+template <DType type, int kRows, int N, int... kMore>
+__device__ __forceinline__ void prefill_tile_of(const PrefillArgs& args, const PrefillTile& tile,
+                                                const TableSlot* slots, const PrefillMemory<type, kRows>& memory,
+                                                PrefillRings<type, kRows>& rings) {
+  if constexpr (N < kRows) {
+    if (tile.count > N) {
+      prefill_tile_of<type, kRows, kMore...>(args, tile, slots, memory, rings);
+      return;
+    }
+  }
+  prefill_tile<type, kRows, N>(args, tile, slots, memory, rings);
+}
+
 template <DType type, int kRows>
 __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const PrefillMemory<type, kRows>& memory) {
   auto& shared = memory.shared();
@@ -195,24 +209,10 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
     const PrefillTile& tile = shared.tile[told.place];
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
-    if (tile.count <= 16) {
-      prefill_tile<type, kRows, 16>(args, tile, slots, memory, rings);
-    } else if (tile.count <= 32) {
-      prefill_tile<type, kRows, 32>(args, tile, slots, memory, rings);
-    } else if constexpr (kRows == kPrefillShortRows) {
-      prefill_tile<type, kRows, kPrefillShortRows>(args, tile, slots, memory, rings);
-    } else if (tile.count <= 64) {
-      prefill_tile<type, kRows, 64>(args, tile, slots, memory, rings);
-    } else if (tile.count <= 96) {
-      prefill_tile<type, kRows, 96>(args, tile, slots, memory, rings);
-    } else if (kRows == 128 || tile.count <= 128) {
-      prefill_tile<type, kRows, 128>(args, tile, slots, memory, rings);
-    } else if constexpr (kRows == kPrefillRows) {
-      if (tile.count <= 144) {
-        prefill_tile<type, kRows, 144>(args, tile, slots, memory, rings);
-      } else {
-        prefill_tile<type, kRows, kPrefillRows>(args, tile, slots, memory, rings);
-      }
+    if constexpr (kRows == kPrefillShortRows) {
+      prefill_tile_of<type, kRows, 16, 32, 48>(args, tile, slots, memory, rings);
+    } else {
+      prefill_tile_of<type, kRows, 16, 32, 64, 96, 112, 128, 144, 160>(args, tile, slots, memory, rings);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -226,7 +226,6 @@ template <DType type, int kRows>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
     prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut,
                  const __grid_constant__ RowBoxes boxes) {
-  begin();
 #if CONCLAVE_HOPPER
   extern __shared__ std::byte prefill_memory[];
   const PrefillMemory<type, kRows> memory{prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U};
@@ -250,16 +249,21 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   if (warp < kWarps) {
+    begin();
     more_registers<prefill_multiplying_registers(kRows)>();
     prefill_multiply<type, kRows>(args, memory);
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
     if (warp < kWarps + prefill_gathering(kRows)) {
+      begin();
       prefill_gather<type, kRows>(args, cut, boxes, memory, warp - kWarps);
     } else {
+      if (!args.early) begin();
       prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - prefill_gathering(kRows));
     }
   }
+#else
+  begin();
 #endif
 }
 
@@ -269,7 +273,7 @@ int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stre
   const std::int64_t n_rows = table.begin == nullptr ? table.n_rows : table.n_slots;
   const std::int64_t n_lists = table.begin == nullptr ? 1 : table.n_lists;
   const PrefillCut cut =
-      prefill_cut(type, n_rows, n_lists, args.n, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
+      prefill_cut(type, n_rows, n_lists, args.side, args.up != nullptr, args.bank_out != nullptr, multiprocessors);
   const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
   const RowBoxes boxes =
       table.from == nullptr ? row_boxes(args.x, table.n_from, prefill_bank_stride(args.k), args.x_stride) : RowBoxes{};

@@ -16,7 +16,8 @@
 // for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
 // warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
 // decode. Of four more warps, some gather rows, half a superblock at a time, or have the copy engine do it where rows
-// lie one after another; the others copy weights as stored, a superblock after another. Both have a ring.
+// lie one after another; the others copy weights as stored, a superblock after another, and may begin while the kernel
+// before still runs. Both have a ring. Whole matrices with the same rows may share a launch.
 //
 // What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
 // issue slots 370; memory 450 for the weights, if they are read once.
@@ -56,28 +57,35 @@ constexpr std::int64_t prefill_bank_bytes(std::int64_t rows, std::int64_t k) {
 static_assert(prefill_bank_stride(2048) == 2048 && prefill_bank_stride(2880) == 3072 &&
               prefill_bank_bytes(3, 768) == 4608);
 
+// A product of the rows. Whole matrices of one type may stand side by side.
+inline constexpr int kPrefillSides = 3;
+struct PrefillSide {
+  const std::byte* w = nullptr;  // gate, where `up` is given
+  std::int64_t w_expert = 0;     // bytes from expert to expert
+  std::int64_t w_column = 0;     // bytes from column to column
+  std::byte* out = nullptr;
+  std::int64_t out_stride = 0;  // bytes
+  const std::byte* bias = nullptr;
+  std::int32_t n = 0;  // columns; 0: no product
+  DType out_type = DType::f32;
+  DType bias_type = DType::f32;
+};
+
 struct PrefillArgs {
   RowTable table;
-  const std::byte* w = nullptr;   // gate, where `up` is given
+  PrefillSide side[kPrefillSides];
   const std::byte* up = nullptr;  // then out = act(gate) * up
-  std::int64_t w_expert = 0;      // bytes from expert to expert
   std::int64_t up_expert = 0;
-  std::int64_t w_column = 0;  // bytes from column to column
   std::int64_t up_column = 0;
-  const std::uint16_t* x = nullptr;  // a bank
-  std::int64_t x_stride = 0;         // elements, a multiple of 8
-  std::byte* out = nullptr;
-  std::int64_t out_stride = 0;        // bytes
+  const std::uint16_t* x = nullptr;   // a bank
+  std::int64_t x_stride = 0;          // elements, a multiple of 8
   std::uint16_t* bank_out = nullptr;  // where outputs become a bank, in place of `out`
   std::int64_t bank_out_stride = 0;   // elements, a multiple of 8
-  const std::byte* bias = nullptr;
-  std::int32_t n = 0;  // columns
   std::int32_t k = 0;
   std::int32_t chunks = 0;
   DType type = DType::q4_k;  // of the weights: q4_k or q5_k as stored, others in planes
-  DType out_type = DType::f32;
-  DType bias_type = DType::f32;
   Activation act = Activation::silu;
+  bool early = false;  // the kernel before does not write the table: weights may be copied while it runs
 };
 
 // Room for rows, of a tile: of long lists, and of short ones.
@@ -169,11 +177,21 @@ static_assert(prefill_shared_fits(DType::q4_k) && prefill_shared_fits(DType::q5_
 static_assert(prefill_shared_fits(DType::q8_0) && prefill_shared_fits(DType::q4_0) &&
               prefill_shared_fits(DType::mxfp4));
 
-// How a product is cut. Lists have n_rows rows together.
+// Columns of products side by side.
+struct PrefillWidths {
+  std::int64_t n[kPrefillSides] = {};
+
+  constexpr PrefillWidths(std::int64_t alone) : n{alone} {}
+  constexpr PrefillWidths(const PrefillSide (&side)[kPrefillSides]) : n{side[0].n, side[1].n, side[2].n} {}
+};
+
+// How products are cut. Lists have n_rows rows together.
 struct PrefillCut {
   int room;
-  int rows;             // of a tile
-  std::int64_t across;  // tiles side by side
+  int rows;                               // of a tile
+  std::int64_t across;                    // tiles side by side
+  std::int32_t tiles_end[kPrefillSides];  // of each product and those before it
+  std::int64_t time;                      // in units of its own
 };
 // Outputs that become a bank go on to whole superblocks.
 constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bool bank) {
@@ -181,22 +199,24 @@ constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bo
 }
 // Rows that give the shortest time, if lists were a little longer than the mean. Below 48
 // rows of a tile it is the weights that take time.
-constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n_lists, std::int64_t n, bool gate_up,
-                                 bool bank, int multiprocessors) {
+constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n_lists, const PrefillWidths& widths,
+                                 bool gate_up, bool bank, int multiprocessors) {
   const std::int64_t lists = n_rows < n_lists ? n_rows : n_lists;
   const std::int64_t mean = lists == 0 ? 0 : ceil_div(n_rows, lists);
   const std::int64_t length = lists <= 1 ? mean : mean + mean / 8;
-  PrefillCut cut{length <= kPrefillShortRows ? kPrefillShortRows : prefill_long_rows(type), 0, 0};
-  cut.across = prefill_across(cut.room, n, gate_up, bank);
-  std::int64_t least = 0;
-  for (const int rows : {160, 128, 96, 64, 48, 32, 16}) {
+  PrefillCut cut{.room = length <= kPrefillShortRows ? kPrefillShortRows : prefill_long_rows(type)};
+  for (int i = 0; i < kPrefillSides; ++i) {
+    cut.across += prefill_across(cut.room, widths.n[i], gate_up, bank);
+    cut.tiles_end[i] = static_cast<std::int32_t>(cut.across);
+  }
+  for (const int rows : {160, 144, 128, 112, 96, 64, 48, 32, 16}) {
     if (rows > cut.room) continue;
     const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
     const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
     const std::int64_t time =
         ceil_div(lists * tiles * cut.across, multiprocessors) * (height < 48 ? 52 + height / 4 : 16 + height);
-    if (cut.rows == 0 || time < least) {
-      least = time;
+    if (cut.rows == 0 || time < cut.time) {
+      cut.time = time;
       cut.rows = rows;
     }
   }
@@ -220,6 +240,20 @@ constexpr LaunchPlan prefill_rows_plan(DType type, std::int64_t n_rows, std::int
 }
 static_assert(
     prefill_rows_plan(DType::q4_k, 0, 128, prefill_cut(DType::q4_k, 0, 128, 768, true, true, 132), 132).blocks == 0);
+
+// Whether these products of all of n_rows rows are better begun together: a launch takes as long as so many units.
+constexpr bool prefill_goes_together(DType type, std::int64_t n_rows, const PrefillSide (&side)[kPrefillSides],
+                                     int multiprocessors) {
+  constexpr std::int64_t kLaunch = 8;
+  std::int64_t apart = 0;
+  for (const PrefillSide& one : side) {
+    if (one.n > 0) apart += kLaunch + prefill_cut(type, n_rows, 1, one.n, false, false, multiprocessors).time;
+  }
+  return kLaunch + prefill_cut(type, n_rows, 1, side, false, false, multiprocessors).time <= apart;
+}
+// Queries, keys and values of Qwen3-30B-A3B.
+static_assert(prefill_goes_together(DType::q4_k, 128, {{.n = 4096}, {.n = 512}, {.n = 512}}, 132));
+static_assert(prefill_goes_together(DType::q4_k, 512, {{.n = 4096}, {.n = 512}, {.n = 512}}, 132));
 
 // Whether this build has the kernel for the current GPU.
 bool prefill_rows_built();

@@ -30,27 +30,37 @@ class PrefillStore {
   // `out`: the warpgroup's shared memory. `warp`: of all that multiply.
   __device__ __forceinline__ PrefillStore(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
                                           std::byte* out, int warp, int lane)
-      : at_{args, tile.expert, tile.first}, slots_(slots), out_(out), warp_(warp), lane_(lane), count_(tile.count) {}
+      : at_{args, args.side[tile.side], tile.expert, tile.first},
+        slots_(slots),
+        out_(out),
+        warp_(warp),
+        lane_(lane),
+        count_(tile.count) {}
 
   template <int N>
   __device__ __forceinline__ void store(const float (&y)[N / 2]) const {
     const PrefillArgs& args = at_.args;
+    const PrefillSide& side = at_.side;
     const bool gate_up = args.up != nullptr;
     const bool bank = args.bank_out != nullptr;
-    const int columns = columns_of(args.table, args.n);
+    const int columns = columns_of(args.table, side.n);
     const int place = at_.place(warp_ / 4 * 64);  // the warpgroup's first
-    const int size = bank || args.out_type != DType::f32 ? 2 : 4;
+    const int size = bank || side.out_type != DType::f32 ? 2 : 4;
     const int left = (bank ? place / kChunk * kChunk + kChunk <= columns ? 32 : 1 : columns - place) * size;
-    const To to{bank ? reinterpret_cast<std::byte*>(args.bank_out + place) : args.out + std::int64_t{place} * size,
-                bank ? 2 * args.bank_out_stride : args.out_stride, left < 64 * size ? left : 64 * size};
+    const To to{bank ? reinterpret_cast<std::byte*>(args.bank_out + place) : side.out + std::int64_t{place} * size,
+                bank ? 2 * args.bank_out_stride : side.out_stride, left < 64 * size ? left : 64 * size};
     const bool whole =
         ((reinterpret_cast<std::uintptr_t>(to.out) | static_cast<std::uint64_t>(to.stride)) & 15U) == 0 &&
         (left <= 0 || left % 16 == 0);
-    if (whole && bank && gate_up && args.bias == nullptr) {
-      by_lines<Kind::gated, N>(y, to);
-    } else if (whole && !bank && !gate_up && args.out_type == DType::bf16) {
+    if (whole && bank && gate_up && side.bias == nullptr) {
+      if (args.act == Activation::silu) {
+        by_lines<Kind::silu, N>(y, to);
+      } else {
+        by_lines<Kind::gated, N>(y, to);
+      }
+    } else if (whole && !bank && !gate_up && side.out_type == DType::bf16 && side.bias == nullptr) {
       by_lines<Kind::bf16, N>(y, to);
-    } else if (whole && !bank && !gate_up && args.out_type == DType::f32) {
+    } else if (whole && !bank && !gate_up && side.out_type == DType::f32) {
       by_lines<Kind::f32, N>(y, to);
     } else {
       apart<N>(y, columns);
@@ -58,7 +68,8 @@ class PrefillStore {
   }
 
  private:
-  enum class Kind { gated, bf16, f32 };
+  static constexpr unsigned kLargerPair = 0x4D804D80U;  // 2^28, twice
+  enum class Kind { silu, gated, bf16, f32 };           // bf16 has no bias
   struct To {
     std::byte* out;  // of row 0
     std::int64_t stride;
@@ -69,11 +80,15 @@ class PrefillStore {
   template <Kind kind, int N>
   __device__ __forceinline__ void by_lines(const float (&y)[N / 2], const To& to) const {
     constexpr int kRows = kind == Kind::f32 ? kOutRows / 2 : kOutRows;
-    constexpr int kBytes = kind == Kind::f32 ? 256 : kind == Kind::gated ? 64 : 128;
+    constexpr int kBytes = kind == Kind::f32 ? 256 : kind == Kind::bf16 ? 128 : 64;
     constexpr int kStride = kBytes + 16;
     static_assert(kRows * kStride <= kOutRows * kPrefillOutStride);
     if (to.bytes <= 0) return;
-    const float bias[2] = {bias_of(lane_ / 4), bias_of(lane_ / 4 + 8)};
+    float bias[2] = {};
+    if constexpr (kind == Kind::f32) {
+      bias[0] = bias_of(lane_ / 4);
+      bias[1] = bias_of(lane_ / 4 + 8);
+    }
     const int thread = warp_ % 4 * kWarp + lane_;
     const int part = thread % (kBytes / 16) * 16;
 #pragma unroll
@@ -100,14 +115,15 @@ class PrefillStore {
   template <Kind kind, int n_sums>
   __device__ __forceinline__ void put(unsigned rows, int stride, const float (&y)[n_sums], int n,
                                       const float (&bias)[2]) const {
-    if constexpr (kind == Kind::gated) {
-      const unsigned word[2] = {gated_pair(y, n), gated_pair(y, n + 1)};
+    if constexpr (kind == Kind::silu || kind == Kind::gated) {
+      const unsigned word[2] = {gated_pair<kind>(y, n), gated_pair<kind>(y, n + 1)};
       store_turned(rows + lane_ % 16 * stride + warp_ % 4 * 16, word);
     } else if constexpr (kind == Kind::bf16) {
       unsigned word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        word[i] = bf16_pair(plus(y[4 * n + 2 * i], bias[i % 2]), plus(y[4 * n + 2 * i + 1], bias[i % 2]));
+        // Rounded first: a power of two changes nothing about that.
+        word[i] = bf16_pair_fma(bf16_pair(y[4 * n + 2 * i], y[4 * n + 2 * i + 1]), kLargerPair, 0x80008000U);
       }
       store_turned(rows + (lane_ / 16 * 8 + lane_ % 8) * stride + warp_ % 4 * 32 + lane_ / 8 % 2 * 16, word);
     } else {
@@ -128,21 +144,31 @@ class PrefillStore {
 
   // Of column c of the warp's.
   __device__ __forceinline__ float bias_of(int c) const {
-    const PrefillArgs& args = at_.args;
+    const PrefillSide& side = at_.side;
     const int column = at_.place(16 * warp_ + c);
-    return args.bias != nullptr && column < args.n ? load_float(args.bias_type, args.bias, column) : 0.0F;
+    return side.bias != nullptr && column < side.n ? load_float(side.bias_type, side.bias, column) : 0.0F;
   }
   __device__ __forceinline__ float plus(float y, float bias) const {
     y *= kPrefillLarger;
-    return at_.args.bias != nullptr ? y + bias : y;
+    return at_.side.bias != nullptr ? y + bias : y;
+  }
+  // gated_roughly() with silu, its steps on numbers that are not yet larger: powers of two change no digit.
+  static __device__ __forceinline__ float silu_roughly(float gate, float up) {
+    const float root = power_of_two(-1.44269504F * 0.5F * kPrefillLarger * fabsf(gate));
+    const float part = gate < 0.0F ? root * kPrefillLarger : kPrefillLarger;
+    const float over = fmaxf(gate, -1000.0F * kPrefillSmaller) * part;
+    return over * reciprocal(fmaf(root, root, 1.0F)) * (up * part);
   }
   // Two rows of a column of gate and of up.
-  template <int n_sums>
+  template <Kind kind, int n_sums>
   __device__ __forceinline__ unsigned gated_pair(const float (&y)[n_sums], int n) const {
     float both[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      both[i] = gated_roughly(at_.args.act, y[4 * n + i] * kPrefillLarger, y[4 * n + 2 + i] * kPrefillLarger);
+      const float gate = y[4 * n + i];
+      const float up = y[4 * n + 2 + i];
+      both[i] = kind == Kind::silu ? silu_roughly(gate, up)
+                                   : gated_roughly(at_.args.act, gate * kPrefillLarger, up * kPrefillLarger);
     }
     return bf16_pair(both[0], both[1]);
   }
@@ -156,7 +182,8 @@ class PrefillStore {
     const int word = gate_up ? lane_ % 2 : lane_ % 4;
     const int place = at_.place(16 * warp_) + 4 * word;
     const PrefillArgs& args = at_.args;
-    const auto places = reinterpret_cast<std::uintptr_t>(args.out) | static_cast<std::uint64_t>(args.out_stride);
+    const PrefillSide& side = at_.side;
+    const auto places = reinterpret_cast<std::uintptr_t>(side.out) | static_cast<std::uint64_t>(side.out_stride);
     const bool fours = args.bank_out == nullptr && (places & 15U) == 0 && place + 4 <= columns;
 #pragma unroll 1
     for (int first = 0; first < count_; first += 16) {
@@ -191,33 +218,35 @@ class PrefillStore {
   // Four outputs of a row, at once.
   __device__ __forceinline__ void put_4(const float* from, int row, int word, int place, std::int64_t to) const {
     const PrefillArgs& args = at_.args;
+    const PrefillSide& side = at_.side;
     float y[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       y[i] = from[word_of(row, word) + i];
       if (args.up != nullptr) y[i] = gated_roughly(args.act, y[i], from[word_of(row, word + 2) + i]);
-      if (args.bias != nullptr) y[i] += load_float(args.bias_type, args.bias, place + i);
+      if (side.bias != nullptr) y[i] += load_float(side.bias_type, side.bias, place + i);
     }
-    const int size = args.out_type == DType::f32 ? 4 : 2;
-    store_4(args.out_type, args.out + to * args.out_stride + std::int64_t{place} * size, y);
+    const int size = side.out_type == DType::f32 ? 4 : 2;
+    store_4(side.out_type, side.out + to * side.out_stride + std::int64_t{place} * size, y);
   }
   // The same, one by one.
   __device__ __forceinline__ void put_each(const float* from, int row, int word, int place, int columns,
                                            std::int64_t to) const {
     const PrefillArgs& args = at_.args;
+    const PrefillSide& side = at_.side;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const int column = at_.column(place + i);
       float y = from[word_of(row, word) + i];
       if (args.up != nullptr) y = gated_roughly(args.act, y, from[word_of(row, word + 2) + i]);
-      if (args.bias != nullptr && column < columns) y += load_float(args.bias_type, args.bias, column);
+      if (side.bias != nullptr && column < columns) y += load_float(side.bias_type, side.bias, column);
       if (args.bank_out != nullptr) {
         // What is past the last column is zero, up to the bank's end.
-        if (place + i >= (args.n + kChunk - 1) / kChunk * kChunk) return;
+        if (place + i >= (side.n + kChunk - 1) / kChunk * kChunk) return;
         auto* out = reinterpret_cast<std::byte*>(args.bank_out + to * args.bank_out_stride);
         store_float(DType::bf16, out, place + i, column < columns ? y : 0.0F);
       } else if (column < columns) {
-        store_float(args.out_type, args.out + to * args.out_stride, column, y);
+        store_float(side.out_type, side.out + to * side.out_stride, column, y);
       }
     }
   }

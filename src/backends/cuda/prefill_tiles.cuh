@@ -12,6 +12,7 @@ struct PrefillTile {
   int expert;
   int first_row;
   int count;
+  int side;   // of which product
   int first;  // place of its first column
 };
 
@@ -53,6 +54,7 @@ class PrefillTiles {
       : rows_(cut.rows),
         columns_(args.up != nullptr ? prefill_columns(cut.room) / 2 : prefill_columns(cut.room)),
         across_(static_cast<int>(cut.across)),
+        ends_{cut.tiles_end[0], cut.tiles_end[1]},
         next_(static_cast<int>(blockIdx.x)) {
     read(args.table, 0);
   }
@@ -60,7 +62,7 @@ class PrefillTiles {
   __device__ __forceinline__ PrefillTile take(const RowTable& table) {
     while (next_ >= after_ && list_ + kWarp < table.n_lists) read(table, list_ + kWarp);
     const unsigned owner = __ballot_sync(kAllLanes, start_ <= next_ && next_ - start_ < tiles_ * across_);
-    if (owner == 0) return {-1, 0, 0, 0, 0};
+    if (owner == 0) return {-1, 0, 0, 0, 0, 0};
     const int lane = __ffs(static_cast<int>(owner)) - 1;
     const int tiles = __shfl_sync(kAllLanes, tiles_, lane);
     const int begin = __shfl_sync(kAllLanes, range_.begin, lane);
@@ -69,8 +71,14 @@ class PrefillTiles {
     const int height = ((left + tiles - 1) / tiles + 15) / 16 * 16;  // equal tiles: blocks have equal work
     const int skipped = at % tiles * height;
     next_ += static_cast<int>(gridDim.x);
-    return {list_ + lane, __shfl_sync(kAllLanes, expert_, lane), begin + skipped,
-            left - skipped < height ? left - skipped : height, at / tiles * columns_};
+    const int column = at / tiles;
+    const int side = column < ends_[0] ? 0 : column < ends_[1] ? 1 : 2;
+    return {list_ + lane,
+            __shfl_sync(kAllLanes, expert_, lane),
+            begin + skipped,
+            left - skipped < height ? left - skipped : height,
+            side,
+            (column - (side == 0 ? 0 : ends_[side - 1])) * columns_};
   }
 
  private:
@@ -95,6 +103,7 @@ class PrefillTiles {
   int rows_;
   int columns_;
   int across_;
+  int ends_[kPrefillSides - 1];
   int next_;
   int list_ = 0;
   int after_ = 0;  // tiles of all lists up to those that are known

@@ -180,7 +180,7 @@ class ProductOp final : public CudaOp {
             const Tensor& out, bool one_expert = false, const BankOut& made = {})
       : name_(std::move(name)),
         room_(room_on(target)),
-        views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out)},
+        views_{.w = view_of(w), .bias = view_of(bias), .out = view_of(out), .early = made.given()},
         bank_(x, form_of(views_.w, {}, view_of(x), views_.out, row_count(x), phase, room_, one_expert), scratch_,
               made) {}
 

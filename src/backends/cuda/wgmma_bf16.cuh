@@ -19,6 +19,7 @@ namespace conclave::cuda {
 #define CONCLAVE_NAMES_24 CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define CONCLAVE_NAMES_32 CONCLAVE_NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define CONCLAVE_NAMES_56 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define CONCLAVE_NAMES_72 CONCLAVE_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define CONCLAVE_NAMES_80 CONCLAVE_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
@@ -32,7 +33,7 @@ namespace conclave::cuda {
 // c += a b
 template <int N>
 __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a)[4], std::uint64_t rows) {
-  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 144 || N == 160);
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 112 || N == 128 || N == 144 || N == 160);
   if constexpr (N == 16) {
     CONCLAVE_WGMMA("m64n16k16", CONCLAVE_NAMES_8, "{%8,%9,%10,%11}, %12", CONCLAVE_SUMS_8(0));
   } else if constexpr (N == 32) {
@@ -43,6 +44,9 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a
     CONCLAVE_WGMMA("m64n64k16", CONCLAVE_NAMES_32, "{%32,%33,%34,%35}, %36", CONCLAVE_SUMS_32(0));
   } else if constexpr (N == 96) {
     CONCLAVE_WGMMA("m64n96k16", CONCLAVE_NAMES_48, "{%48,%49,%50,%51}, %52", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_16(32));
+  } else if constexpr (N == 112) {
+    CONCLAVE_WGMMA("m64n112k16", CONCLAVE_NAMES_56, "{%56,%57,%58,%59}, %60", CONCLAVE_SUMS_32(0), CONCLAVE_SUMS_16(32),
+                   CONCLAVE_SUMS_8(48));
   } else if constexpr (N == 128) {
     CONCLAVE_WGMMA("m64n128k16", CONCLAVE_NAMES_64, "{%64,%65,%66,%67}, %68", CONCLAVE_SUMS_32(0),
                    CONCLAVE_SUMS_32(32));
@@ -59,6 +63,7 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a
 #undef CONCLAVE_NAMES_80
 #undef CONCLAVE_NAMES_72
 #undef CONCLAVE_NAMES_64
+#undef CONCLAVE_NAMES_56
 #undef CONCLAVE_NAMES_48
 #undef CONCLAVE_NAMES_32
 #undef CONCLAVE_NAMES_24
