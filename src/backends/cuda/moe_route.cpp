@@ -2,7 +2,7 @@
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
-#include "backends/cuda/route_group_plan.h"
+#include "backends/cuda/route_tiles_plan.h"
 #include "base/fail.h"
 
 namespace conclave::cuda {
@@ -62,28 +62,44 @@ class CudaRouteGroup final : public CudaOp {
   std::string what_;
 };
 
+// The same in two launches.
+class CudaRouteTiles final : public CudaOp {
+ public:
+  CudaRouteTiles(const RouteGroupArgs& args, std::string what) : args_(args), what_(std::move(what)) {}
+  std::int64_t scratch_bytes() const override { return route_tiles_scratch(args_.logits.dims[0], args_.how.n_experts); }
+  void enqueue(const CudaRun& run) const override { check(launch_route_tiles(args_, run.scratch, run.stream), what_); }
+
+ private:
+  RouteGroupArgs args_;
+  std::string what_;
+};
+
 }  // namespace
 
 std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target) {
+  const std::int64_t n_tokens = route.logits.dim(0);
   const std::int64_t n_experts = route.logits.dim(1);
   const bool clusters = target.capability >= 90;
+  const bool at_once = takes_route_group(n_tokens, n_experts, route.rule, clusters);
   if (group.experts != route.out.experts || group.live != route.live || group.n_experts != n_experts ||
-      !takes_route_group(route.logits.dim(0), n_experts, route.rule, clusters)) {
+      (!at_once && !takes_route_tiles(n_tokens, n_experts, route.rule))) {
     return nullptr;
   }
   const RouteArgs args = route_args(route);
-  return std::make_unique<CudaRouteGroup>(
-      RouteGroupArgs{.how = args.how,
-                     .logits = args.logits,
-                     .experts = args.experts,
-                     .weights = args.weights,
-                     .pair_row = view_of(group.out.pair_row),
-                     .offsets = ints_of(group.out.offsets),
-                     .row_pair = ints_of(group.out.row_pair),
-                     .no_finite = args.no_finite,
-                     .counts = args.counts,
-                     .live = args.live},
-      clusters, fmt::format("moe_route and moe_group {} top {}", shape_text(route.logits.shape()), route.rule.top_k));
+  const RouteGroupArgs both{.how = args.how,
+                            .logits = args.logits,
+                            .experts = args.experts,
+                            .weights = args.weights,
+                            .pair_row = view_of(group.out.pair_row),
+                            .offsets = ints_of(group.out.offsets),
+                            .row_pair = ints_of(group.out.row_pair),
+                            .no_finite = args.no_finite,
+                            .counts = args.counts,
+                            .live = args.live};
+  std::string what =
+      fmt::format("moe_route and moe_group {} top {}", shape_text(route.logits.shape()), route.rule.top_k);
+  if (at_once) return std::make_unique<CudaRouteGroup>(both, clusters, std::move(what));
+  return std::make_unique<CudaRouteTiles>(both, std::move(what));
 }
 
 std::unique_ptr<CudaOp> make_cuda_op(const MoeRoute& op, const Target&) {

@@ -12,7 +12,7 @@ RouteRule route_rule(const RoutingRule& rule, std::int64_t n_experts, const Tens
 // All but the scratch and the bank.
 RouteArgs route_args(const MoeRoute& op);
 
-// Both in one launch; null where they cannot be. `group` sorts what `route` chooses.
+// Both in one launch, or in two; null where they cannot be. `group` sorts what `route` chooses.
 std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target);
 
 }  // namespace conclave::cuda
