@@ -169,7 +169,9 @@ class CudaMmaAttention final : public CudaOp {
 // Prompts on Hopper.
 class CudaPrefillAttention final : public CudaOp {
  public:
-  CudaPrefillAttention(const Attention& op, const Target& target) : args_(args_of(op)), what_(what_of(op)) {
+  CudaPrefillAttention(const Attention& op, const Target& target, const BankOut& bank)
+      : args_(args_of(op)), what_(what_of(op)) {
+    args_.bank = bank;
     const AttentionSizes sizes = sizes_of(op, args_);
     plan_ = prefill_plan(sizes, target.multiprocessors);
     plan_.scale = prefill_scale(op.scale);
@@ -210,7 +212,7 @@ AttentionKernel attention_kernel(const Attention& op, const Target& target) {
 std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
   switch (attention_kernel(op, target)) {
     case AttentionKernel::prefill:
-      return std::make_unique<CudaPrefillAttention>(op, target);
+      return std::make_unique<CudaPrefillAttention>(op, target, BankOut{});
     case AttentionKernel::mma:
       return std::make_unique<CudaMmaAttention>(op, target);
     case AttentionKernel::any:
@@ -223,9 +225,12 @@ bool takes_mma_attention(const Attention& op, const Target& target) {
   return attention_kernel(op, target) == AttentionKernel::mma;
 }
 
-std::unique_ptr<CudaOp> make_decode_attention(const Attention& op, const Target& target, bool early,
-                                              const BankOut& bank) {
-  if (!takes_mma_attention(op, target)) return nullptr;
+std::unique_ptr<CudaOp> make_attention(const Attention& op, const Target& target, bool early, const BankOut& bank) {
+  const AttentionKernel kernel = attention_kernel(op, target);
+  if (kernel == AttentionKernel::prefill && bank.bf16 != nullptr) {
+    return std::make_unique<CudaPrefillAttention>(op, target, bank);
+  }
+  if (kernel != AttentionKernel::mma || bank.bf16 != nullptr) return nullptr;
   auto made = std::make_unique<CudaMmaAttention>(op, target);
   if (bank.given() && !made->leaves_rows(bank)) return nullptr;
   if (early) made->start_early();

@@ -8,10 +8,10 @@
 
 namespace conclave::cuda {
 
-// Its output is left as int8 in `bank`, too, where one is given: where `out` is dense and f32 and its rows are whole chunks.
-// `early`: of what it reads the op before writes queries, keys and values alone. Null where it cannot.
-std::unique_ptr<CudaOp> make_decode_attention(const Attention& op, const Target& target, bool early,
-                                              const BankOut& bank);
+// Its output is left in `bank`, too, where one is given, as int8 or, of prompts, as bf16: where `out` is dense and f32 and
+// its rows are whole chunks. `early`: of what it reads the op before writes queries, keys and values alone. Null where it
+// cannot.
+std::unique_ptr<CudaOp> make_attention(const Attention& op, const Target& target, bool early, const BankOut& bank);
 
 // Whether it goes as attention_mma_plan.h says.
 bool takes_mma_attention(const Attention& op, const Target& target);

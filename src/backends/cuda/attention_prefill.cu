@@ -249,24 +249,36 @@ class Attending {
     if (tells) *ticket = 0;
   }
   __device__ __forceinline__ void store() const {
+    const bool odd = lane() % 2 != 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float max = totals_.max(r);
       const float by = 1.0F / totals_.sum(r);
-      if (row(r) >= run_.rows.n) continue;
-      std::byte* out = row_of(args_.out, run_.rows.token(row(r)), run_.rows.head(row(r)));
+      const bool there = row(r) < run_.rows.n;
+      const int of = there ? row(r) : 0;
+      std::byte* out = row_of(args_.out, run_.rows.token(of), run_.rows.head(of));
       const bool pairs = args_.out.type == DType::f32 && reinterpret_cast<std::uintptr_t>(out) % 8 == 0;
+      std::uint16_t* bank = nullptr;
+      if (args_.bank.bf16 != nullptr) {
+        bank = bank_row(args_.bank, run_.rows.token(of)) + bank_start(run_.rows.head(of) * d) +
+               bank_place(4) * (lane() % 4 / 2) + (odd ? bank_place(1) : 0);
+      }
 #pragma unroll
       for (int n = 0; n < d / 8; ++n) {
         const float x = attended(acc_[4 * n + 2 * r], max, by);
         const float y = attended(acc_[4 * n + 2 * r + 1], max, by);
         const int at = 8 * n + lane() % 4 * 2;
-        if (pairs) {
+        if (there && pairs) {
           reinterpret_cast<float2*>(out)[at / 2] = {x, y};
-        } else {
+        } else if (there) {
           store_float(args_.out.type, out, at, x);
           store_float(args_.out.type, out, at + 1, y);
         }
+        if (args_.bank.bf16 == nullptr) continue;
+        // Of four elements, two lanes have two each: one makes a word of the first and the third, one of the others.
+        const float other = __shfl_xor_sync(kAllLanes, odd ? x : y, 1);
+        const unsigned word = odd ? bf16_pair(other, y) : bf16_pair(x, other);
+        if (there) *reinterpret_cast<unsigned*>(bank + bank_place(8 * n)) = word;
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/attention_mma.cuh"
 #include "backends/cuda/attention_prefill.cuh"
+#include "backends/cuda/prefill_bank.cuh"
 
 namespace conclave::cuda {
 
@@ -149,10 +150,11 @@ __device__ __forceinline__ void merge_put_ranges(const AttentionArgs& args, cons
     if (n >= n_all) continue;
     std::byte* out = row_of(args.out, rows.token(row), rows.head(row));
     const float by = 1.0F / sum;
-    store_float(args.out.type, out, at_d, attended(acc.x, max, by));
-    store_float(args.out.type, out, at_d + 1, attended(acc.y, max, by));
-    store_float(args.out.type, out, at_d + 2, attended(acc.z, max, by));
-    store_float(args.out.type, out, at_d + 3, attended(acc.w, max, by));
+    const float y[4] = {attended(acc.x, max, by), attended(acc.y, max, by), attended(acc.z, max, by),
+                        attended(acc.w, max, by)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_float(args.out.type, out, at_d + i, y[i]);
+    if (args.bank.bf16 != nullptr) put_bank_4(bank_row(args.bank, rows.token(row)), rows.head(row) * d + at_d, y);
   }
 }
 

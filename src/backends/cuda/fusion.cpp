@@ -220,9 +220,12 @@ std::int64_t hand_over_bytes(Ops ops, const Target& target) {
   std::int64_t bytes = kBankBytes;
   if (prefill_multiprocessors(target) == 0) return bytes;
   for (const Op& op : ops) {
-    const Normed rows = normed(op);
-    if (rows.out == nullptr || !can_be_banked(*rows.out, BankForm::bf16)) continue;
-    bytes = std::max(bytes, prefill_bank_bytes(ceil_div(rows.out->dim(0), kBankRows) * kBankRows, rows.out->dim(1)));
+    const auto* attention = std::get_if<Attention>(&op);
+    const Tensor* rows = attention != nullptr ? &attention->out : normed(op).out;
+    if (rows == nullptr) continue;
+    std::int64_t width = 1;
+    for (int i = 1; i < rows->rank; ++i) width *= rows->dim(i);
+    bytes = std::max(bytes, prefill_bank_bytes(ceil_div(rows->dim(0), kBankRows) * kBankRows, width));
   }
   return bytes;
 }
@@ -259,17 +262,17 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
     if (const auto* attention = op_at<Attention>(ops, i)) {
       const bool early = follows_its_heads(ops, i, *attention);
       const auto then = products(ops, i + 1, target);
-      if (then && then->by == Kernel::dense && can_be_banked(then->x(), then->form()) &&
-          are_rows_of(*attention, *then)) {
+      if (then && (then->by == Kernel::dense || then->by == Kernel::prefill) &&
+          can_be_banked(then->x(), then->form()) && are_rows_of(*attention, *then)) {
         const BankOut bank = bank_of(bytes, then->form(), then->x());
-        if (auto op = make_decode_attention(*attention, target, early, bank)) {
+        if (auto op = make_attention(*attention, target, early, bank)) {
           fused.push_back({i, 1, std::move(op)});
           fused.push_back(make_products(*then, i + 1, target, bank, added_for_router(ops, i + 1, *then, target)));
           i += 1 + fused.back().count;
           continue;
         }
       }
-      if (auto op = early ? make_decode_attention(*attention, target, true, {}) : nullptr) {
+      if (auto op = early ? make_attention(*attention, target, true, {}) : nullptr) {
         fused.push_back({i, 1, std::move(op)});
         ++i;
         continue;
