@@ -2,12 +2,12 @@
 //
 //   matmul, matmul[, matmul]                            of the same rows, up to 128: queries, keys and values (with
 //                                                       weights of 16 bits up to 16); of prefill rows any number,
-//                                                       which become bf16 once
+//                                                       which become bf16 once, where it is faster so
 //   [rms_norm, rms_norm,] rope, rope, kv_write          of heads; and attention, of one token
 //   add, rms_norm                                       of the sum
 //   matmul, add                                         of 2 to 16 rows that attention leaves, and after them
 //   rms_norm, matmul                                    of plain weights: a router
-//   moe_route, moe_group                                of up to 128 tokens
+//   moe_route, moe_group                                of up to 128 tokens; of more in two
 //
 // those of one token (lone_row.h), and ops that take over work of the next one: a norm whose rows products or experts
 // want leaves them in their form, too, and so does attention.

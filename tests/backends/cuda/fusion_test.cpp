@@ -215,11 +215,11 @@ struct Block {
 
   // Attention over contexts of one range, of several and of none, and the product of its rows; `onward`: that is added
   // to a residual, one value of which is `size` times as large, and the sum goes on to experts.
-  Program record_attention(std::int64_t n_tokens, std::int32_t live, std::int64_t n_heads = 8, bool onward = false,
-                           float size = 1) {
+  Program record_attention(std::int64_t n_tokens, std::int32_t live, Phase phase, std::int64_t n_heads = 8,
+                           bool onward = false, float size = 1) {
     constexpr std::int64_t kLongPage = 64;
-    constexpr std::int64_t kLongPages = 20;  // of each of three sequences
     constexpr std::int64_t kSequences = 3;
+    const std::int32_t n_pages = phase == Phase::prefill ? 64 : 20;  // of each sequence: ranges of prompts are longer
     Program p;
     const Tensor alive = ints({1}, {live});
     std::vector<std::int32_t> seqs;
@@ -227,30 +227,49 @@ struct Block {
     std::vector<std::int32_t> pages;
     for (std::int64_t t = 0; t < n_tokens; ++t) {
       seqs.push_back(static_cast<std::int32_t>(t % (kSequences + 1)));  // the last one is none
-      positions.push_back(static_cast<std::int32_t>(t * 37 % (kLongPages * kLongPage)));
+      positions.push_back(static_cast<std::int32_t>(t * 37 % (n_pages * kLongPage)));
     }
-    for (std::int64_t i = 0; i < kSequences * kLongPages; ++i) pages.push_back(static_cast<std::int32_t>(i));
-    const std::vector<std::int64_t> pool = {kSequences * kLongPages, kLongPage, kKvHeads, d_head};
+    for (std::int64_t i = 0; i < kSequences * n_pages; ++i) pages.push_back(static_cast<std::int32_t>(i));
+    const std::vector<std::int64_t> pool = {kSequences * n_pages, kLongPage, kKvHeads, d_head};
     const Tensor rows = blank(DType::f32, {n_tokens, n_heads * d_head});
     p.attention({.q = values({n_tokens, n_heads, d_head}),
                  .kv = {.k = encoded(DType::f16, pool),
                         .v = encoded(DType::f16, pool),
-                        .pages = ints({kSequences, kLongPages}, pages)},
-                 .lengths = ints({kSequences}, {kLongPages * kLongPage, 700, 30}),
+                        .pages = ints({kSequences, n_pages}, pages)},
+                 .lengths = ints({kSequences}, {n_pages * static_cast<std::int32_t>(kLongPage), 700, 30}),
                  .seqs = ints({n_tokens}, seqs),
                  .positions = ints({n_tokens}, positions),
                  .live = alive,
                  .scale = 0.3F,
+                 .phase = phase,
                  .out = dense(*rows.buffer, 0, DType::f32, {n_tokens, n_heads, d_head})});
     const std::int64_t n = onward ? kModel : 100;
     const Tensor product = blank(DType::f32, {n_tokens, n});
-    p.matmul({.x = rows, .w = weights(DType::q4_k, {n, n_heads * d_head}), .live = alive, .out = product});
+    p.matmul(
+        {.x = rows, .w = weights(DType::q4_k, {n, n_heads * d_head}), .live = alive, .phase = phase, .out = product});
     if (!onward) return p;
     const Tensor residual = values({n_tokens, kModel});
     auto* first = reinterpret_cast<float*>(contents.back().data());
     first[kModel + 7] *= size;
     p.add({.a = residual, .b = product, .live = alive, .out = residual});
     add_experts(p, residual, alive);
+    return p;
+  }
+
+  // Products of the same rows of a prompt.
+  Program record_side_by_side(std::int64_t n_tokens, std::int32_t live, std::array<DType, 3> types) {
+    constexpr std::array<std::int64_t, 3> kColumns = {1000, 130, 64};
+    Program p;
+    const Tensor alive = ints({1}, {live});
+    const Tensor x = values({n_tokens, kModel});
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      p.matmul({.x = x,
+                .w = weights(types[i], kColumns[i]),
+                .bias = i == 1 ? values({kColumns[i]}) : Tensor{},
+                .live = alive,
+                .phase = Phase::prefill,
+                .out = blank(DType::f32, {n_tokens, kColumns[i]})});
+    }
     return p;
   }
 
@@ -386,12 +405,17 @@ TEST(CudaFusion, AttentionLeavesItsRowsToTheNextProduct) {
     std::int32_t live;
     std::int64_t d_head;
     std::size_t launches;
+    Phase phase = Phase::decode;
   };
-  // Four heads of a block are one chunk, two, or none; or there are too many rows.
+  const bool hopper = device.target().capability >= 90;
+  // Four heads of a block are one chunk, two, or none; or there are too many rows. Prompts have any number of them.
   for (const Kind& kind :
-       {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0}}) {
+       {Kind{20, 20, 64, 2}, Kind{61, 50, 128, 2}, Kind{128, 128, 64, 2}, Kind{40, 40, 96, 0}, Kind{129, 129, 64, 0},
+        Kind{2, 2, 64, 2, Phase::prefill}, Kind{20, 19, 128, 2, Phase::prefill}, Kind{300, 290, 64, 2, Phase::prefill},
+        Kind{257, 257, 128, 2, Phase::prefill}, Kind{40, 40, 96, 0, Phase::prefill}}) {
+    if (kind.phase == Phase::prefill && !hopper) continue;
     Block block{.device = device, .d_head = kind.d_head};
-    const Program program = block.record_attention(kind.n_tokens, kind.live);
+    const Program program = block.record_attention(kind.n_tokens, kind.live, kind.phase);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
   }
 }
@@ -413,17 +437,33 @@ TEST(CudaFusion, TheProductAfterAttentionIsAddedAndTheRouterNormsItsRows) {
                            Kind{7, 7, 16, 1e25F, 5}, Kind{9, 9, 16, INFINITY, 5}, Kind{30, 30, 16, 1, 5},
                            Kind{50, 49, 16, 1, 5}, Kind{129, 129, 16, 1, 1}}) {
     Block block{.device = device, .d_head = 128};
-    const Program program = block.record_attention(kind.n_tokens, kind.live, kind.n_heads, true, kind.size);
+    const Program program =
+        block.record_attention(kind.n_tokens, kind.live, Phase::decode, kind.n_heads, true, kind.size);
     expect_the_same_together(device, block, program, kind.launches, kind.n_tokens);
   }
 }
 
-TEST(CudaFusion, RoutedTokensAreGroupedInTheSameLaunch) {
+TEST(CudaFusion, ProductsOfAPromptGoSideBySide) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  if (device.target().capability < 90) GTEST_SKIP() << "skipped: a kernel of Hopper's";
+  using enum DType;
+  for (const std::array<DType, 3> types : {std::array{q4_k, q4_k, q4_k}, {q4_k, q4_k, q6_k}, {q6_k, q8_0, q8_0}}) {
+    for (const std::int64_t n_tokens : {1, 7, 48, 49, 128, 300, 700}) {
+      Block block{.device = device};
+      const auto live = static_cast<std::int32_t>(n_tokens - n_tokens / 5);
+      const Program program = block.record_side_by_side(n_tokens, live, types);
+      expect_the_same_together(device, block, program, 1, n_tokens);
+    }
+  }
+}
+
+TEST(CudaFusion, RoutedTokensAreGroupedAtOnce) {
   if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
   for (const std::string path : {"", "sm80"}) {
     CudaDevice device({.path = path});
     const bool clusters = device.target().capability >= 90;
-    for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129}) {
+    for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129, 600, 1025, 4096, 4100}) {
       const RoutingRule rules[] = {{.top_k = 8, .renormalize = true},
                                    {.top_k = 5, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}};
       for (const RoutingRule& rule : rules) {
@@ -431,7 +471,7 @@ TEST(CudaFusion, RoutedTokensAreGroupedInTheSameLaunch) {
           Block block{.device = device};
           const auto live = static_cast<std::int32_t>(n_tokens - n_tokens / 5);
           const Program program = block.record_routes(n_tokens, live, n_experts, rule);
-          const std::size_t launches = n_tokens <= (clusters ? 128 : 16) ? 1 : 0;
+          const std::size_t launches = n_tokens <= (clusters ? 128 : 16) || n_experts <= 512 ? 1 : 0;
           expect_the_same_together(device, block, program, launches, n_tokens);
         }
       }
