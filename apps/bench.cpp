@@ -196,7 +196,7 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
             ->check(CLI::PositiveNumber),
         command
-            .add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512; on a GPU 2048)")
+            .add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512; with CUDA 4096)")
             ->check(CLI::PositiveNumber),
         command.add_flag("--exact-prompts", options.exact_prompts, "-m: compute prefills as generated tokens are"),
         add_kv_option(command, options.kv_type, "f16")}) {

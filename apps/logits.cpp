@@ -73,7 +73,7 @@ void add_logits(CLI::App& app, Command& chosen) {
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command
-      ->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512; on a GPU 2048)")
+      ->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512; with CUDA 4096)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   add_kv_option(*command, options->session.kv_type, "f32");

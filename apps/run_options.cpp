@@ -90,7 +90,7 @@ void add_run_options(CLI::App& command, RunOptions& options) {
                    "compute the prompt as generated tokens are: slower on a Hopper GPU, and the same as on a CPU");
   command
       .add_option("--chunk", options.session.chunk,
-                  "tokens of a prompt that go through the model at once (512; on a GPU 2048)")
+                  "tokens of a prompt that go through the model at once (512; with CUDA 4096)")
       ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   CLI::Option* ids = command.add_flag("--ids", options.ids, "print token ids instead of text");

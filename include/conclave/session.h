@@ -28,7 +28,7 @@ enum class KvType { f16, q8_0, bf16, f32 };
 struct SessionOptions {
   std::int64_t context = 0;        // tokens of a sequence; 0: 4096, or what the model was trained for if that is less
   std::int64_t max_sequences = 1;  // that exist at a time
-  std::int64_t chunk = 0;  // tokens that go through the model at once, 0: 512, on a GPU 2048; longer inputs are cut
+  std::int64_t chunk = 0;  // tokens that go through the model at once, 0: 512, with CUDA 4096; longer inputs are cut
   KvType kv_type = KvType::f16;
   std::int64_t logit_rows = 0;  // tokens whose logits are computed at once; 0: as many as 48 MiB hold
   bool trace_routing = false;   // keep every layer's routing: needed for StepHooks::routing

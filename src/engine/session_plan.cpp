@@ -17,6 +17,7 @@ constexpr std::int64_t kUsualContext = 4096;
 constexpr std::int64_t kMaxSessionContext = (std::int64_t{1} << 31) - KvCachePlan::kPageSize;
 constexpr std::int64_t kMaxSequences = 4096;
 constexpr std::int64_t kMaxChunk = 8192;
+constexpr std::int64_t kLeastChunk = 512;  // to which the usual one is halved where memory is short
 // Logits of a large vocabulary are large: at most so many bytes of them at a time.
 constexpr std::int64_t kLogitBytes = std::int64_t{48} << 20;
 
@@ -50,14 +51,31 @@ std::int64_t rows_of_head(const ModelConfig& config, const SessionOptions& optio
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<std::uint64_t>(bytes)); };
   const std::int64_t left = std::max<std::int64_t>(available - plan.workspace_bytes, 0);
   const std::int64_t bytes_per_page = plan.kv.bytes / plan.kv.pages.max_pages;  // of all sequences together
-  const std::int64_t fits = left / bytes_per_page * KvCachePlan::kPageSize;
+  const std::int64_t would_fit = left / bytes_per_page * KvCachePlan::kPageSize;
   fail(ErrorCode::out_of_memory,
        "a context of {} tokens{} needs {} ({} for the {} cache, {} to compute in), and {} are available; {}",
        plan.kv.options.context,
        plan.kv.pages.n_seqs == 1 ? "" : fmt::format(" for each of {} sequences", plan.kv.pages.n_seqs),
        size(plan.kv.bytes + plan.workspace_bytes), size(plan.kv.bytes), dtype_info(plan.kv.options.type).name,
        size(plan.workspace_bytes), size(available),
-       fits > 0 ? fmt::format("a context of {} would fit", fits) : "no context would fit");
+       would_fit > 0 ? fmt::format("a context of {} would fit", would_fit) : "no context would fit");
+}
+
+// With workspace for so many tokens at once.
+SessionPlan plan_chunks(const ModelConfig& config, const SessionOptions& options, const KvCachePlan& kv,
+                        std::int64_t chunk) {
+  SessionPlan plan{.kv = kv,
+                   .workspace = {.max_tokens = chunk,
+                                 .max_out = rows_of_head(config, options, chunk),
+                                 .trace_routing = options.trace_routing}};
+  plan.workspace_bytes = Workspace::bytes_for(config, plan.workspace);
+  return plan;
+}
+
+bool fits(const SessionPlan& plan, std::optional<std::int64_t> available) {
+  const auto total = checked_add(plan.kv.bytes, plan.workspace_bytes);
+  if (!total) fail(ErrorCode::out_of_memory, "the session is larger than 64 bits can count");
+  return !available || *total <= *available;
 }
 
 }  // namespace
@@ -68,20 +86,18 @@ SessionPlan plan_session(const ModelConfig& config, const SessionOptions& option
   const std::int64_t context = in_range("the context", asked, kMaxSessionContext);
   const std::int64_t n_seqs = in_range("the number of sequences", options.max_sequences, kMaxSequences);
   // More than all sequences can take is never used.
-  const std::int64_t chunk =
+  std::int64_t chunk =
       std::min(in_range("the chunk", options.chunk == 0 ? usual_chunk : options.chunk, kMaxChunk), context * n_seqs);
-  SessionPlan plan{
-      .kv = KvCachePlan(config, {.type = cache_type(options.kv_type), .context = context, .max_sequences = n_seqs}),
-      .workspace = {.max_tokens = chunk,
-                    .max_out = rows_of_head(config, options, chunk),
-                    .trace_routing = options.trace_routing}};
-  if (plan.kv.pages.n_pages() > std::numeric_limits<std::int32_t>::max()) {
+  const KvCachePlan kv(config, {.type = cache_type(options.kv_type), .context = context, .max_sequences = n_seqs});
+  if (kv.pages.n_pages() > std::numeric_limits<std::int32_t>::max()) {
     fail(ErrorCode::invalid_argument, "{} sequences of {} tokens are more than can be numbered", n_seqs, context);
   }
-  plan.workspace_bytes = Workspace::bytes_for(config, plan.workspace);
-  const auto total = checked_add(plan.kv.bytes, plan.workspace_bytes);
-  if (!total) fail(ErrorCode::out_of_memory, "the session is larger than 64 bits can count");
-  if (available && *total > *available) refuse(plan, *available);
+  SessionPlan plan = plan_chunks(config, options, kv, chunk);
+  while (!fits(plan, available) && options.chunk == 0 && chunk > kLeastChunk) {
+    chunk = std::max(chunk / 2, kLeastChunk);
+    plan = plan_chunks(config, options, kv, chunk);
+  }
+  if (!fits(plan, available)) refuse(plan, *available);
   return plan;
 }
 

@@ -20,8 +20,9 @@ struct SessionPlan {
   }
 };
 
-// `available`: bytes that can be had, where that is known; `usual_chunk`: where the options say none. Throws Error(invalid_argument) for options out of range, and
-// Error(out_of_memory) with the numbers and the context that would fit.
+// `available`: bytes that can be had, where that is known; `usual_chunk`: where the options say none, halved where memory
+// is short. Throws Error(invalid_argument) for options out of range, and Error(out_of_memory) with the numbers and the
+// context that would fit.
 SessionPlan plan_session(const ModelConfig& config, const SessionOptions& options,
                          std::optional<std::int64_t> available, std::int64_t usual_chunk = 512);
 

@@ -44,6 +44,22 @@ TEST(SessionPlan, ActivationsOfAFullChunkAreSmall) {
   EXPECT_LT(plan.workspace_bytes, 160 * kMiB);
 }
 
+TEST(SessionPlan, TheUsualChunkIsHalvedWhereMemoryIsShort) {
+  const auto chunk = [](const SessionOptions& options, std::optional<std::int64_t> available) {
+    return plan_session(qwen3_30b(), options, available, 4096).workspace.max_tokens;
+  };
+  const std::int64_t whole = plan_session(qwen3_30b(), {}, std::nullopt, 4096).workspace_bytes;
+  const std::int64_t half = plan_session(qwen3_30b(), {}, std::nullopt, 2048).workspace_bytes;
+  const std::int64_t cache = plan_session(qwen3_30b(), {}, std::nullopt).kv.bytes;
+  EXPECT_EQ(chunk({}, std::nullopt), 4096);
+  EXPECT_EQ(chunk({}, cache + whole), 4096);
+  EXPECT_EQ(chunk({}, cache + whole - 1), 2048);
+  EXPECT_EQ(chunk({}, cache + half - 1), 1024);
+  EXPECT_THROW(chunk({.chunk = 4096}, cache + whole - 1), Error);  // which was asked for
+  EXPECT_THROW(chunk({}, cache), Error);
+  EXPECT_EQ(chunk({.context = 700}, std::nullopt), 700);
+}
+
 TEST(SessionPlan, WhatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_EQ(refusal({.context = 40960, .max_sequences = 4}, 16 * kGiB), "");
   EXPECT_EQ(

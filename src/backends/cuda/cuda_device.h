@@ -35,7 +35,7 @@ class CudaDevice final : public Device {
   void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) override;
   void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) override;
   std::optional<std::int64_t> available_bytes() const override;
-  std::int64_t usual_rows() const override { return 2048; }
+  std::int64_t usual_rows() const override { return 4096; }
   bool reaches(const Buffer& buffer) const override;
   // Spreads blocks that no 16-byte word holds into planes (weight_planes.h): at most 2% more memory, else as stored.
   std::vector<Tensor> prepare(std::span<const Tensor> weights) override;
