@@ -35,7 +35,11 @@ class CudaBuffer final : public Buffer {
 View view_of(const Tensor& tensor);
 // Bytes from row to row, where all innermost rows of a tensor of rank 2 or 3 lie evenly.
 std::optional<std::int64_t> even_stride(const View& v);
-// The address of an i32 tensor's first element; null where it was not given.
+// The address of a tensor's first element; null where it was not given.
+template <class T>
+T* data_of(const Tensor& tensor) {
+  return reinterpret_cast<T*>(view_of(tensor).data);
+}
 std::int32_t* ints_of(const Tensor& tensor);
 
 }  // namespace conclave::cuda

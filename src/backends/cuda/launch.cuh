@@ -7,6 +7,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "backends/cuda/view.h"
 
 namespace conclave::cuda {
@@ -49,10 +51,11 @@ cudaError_t make_room(Kernel* kernel, const LaunchPlan& plan) {
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
-  if (error == cudaSuccess && plan.shared_bytes > 48 * 1024 &&
-      attributes.maxDynamicSharedSizeBytes < plan.shared_bytes) {
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
+  constexpr std::int64_t kUnasked = 48 * 1024;  // what a block may have, its own variables included, without asking
+  const auto own = static_cast<std::int64_t>(attributes.sharedSizeBytes);
+  if (error == cudaSuccess && own + plan.shared_bytes > kUnasked) {
+    const int most = std::max(attributes.maxDynamicSharedSizeBytes, static_cast<int>(plan.shared_bytes));
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
   }
   return error;
 }

@@ -14,11 +14,6 @@
 namespace conclave::cuda {
 namespace {
 
-template <class T>
-T* data_of(const Tensor& t) {
-  return reinterpret_cast<T*>(view_of(t).data);
-}
-
 // One row of f32 in whole chunks, and no more of them than a block has warps.
 bool is_lone_row(const Tensor& t) {
   return t.defined() && t.rank == 2 && t.dim(0) == 1 && t.dtype == DType::f32 && takes_vectors(view_of(t)) &&

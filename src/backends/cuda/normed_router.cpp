@@ -9,11 +9,6 @@ namespace {
 bool are_rows(const Tensor& t) {
   return t.rank == 2 && t.dtype == DType::f32 && takes_vectors(view_of(t));
 }
-template <class T>
-T* data_of(const Tensor& t) {
-  return reinterpret_cast<T*>(view_of(t).data);
-}
-
 }  // namespace
 
 std::optional<NormedRouterArgs> normed_router_of(const RmsNorm& norm, const Matmul& router, const Target& target) {

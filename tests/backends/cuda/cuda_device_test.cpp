@@ -201,6 +201,7 @@ TEST_F(CudaTest, PreparedLayersGiveTheBitsOfStoredOnes) {
                              Layer{.d_model = 4352, .d_ff = 512, .gate = DType::mxfp4, .down = DType::q8_0},
                              Layer{.d_model = 2048, .d_ff = 768, .gate = DType::q8_0, .down = DType::q4_0},
                              Layer{.d_model = 2048, .d_ff = 768},
+                             Layer{.d_model = 512, .d_ff = 768, .gate = DType::q5_k, .down = DType::q5_k},
                              Layer{.d_model = 1024, .d_ff = 512, .gate = DType::q4_0, .down = DType::q6_k}}) {
     for (const std::int64_t tokens : {1, 4, 20, 60, 300}) {
       const Case one = layer.make(tokens);
