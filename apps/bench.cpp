@@ -21,6 +21,7 @@
 #include "bench/model/model_bench.h"
 #include "kv_type.h"
 #include "token_list.h"
+#include "whole_number.h"
 
 namespace conclave {
 namespace {
@@ -194,10 +195,10 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
         command.add_option("--reps", options.repetitions, "-m: how often each is timed (5)")
             ->check(CLI::Range(1, 1000)),
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
-            ->check(CLI::PositiveNumber),
+            ->check(at_least<std::int64_t>(1)),
         command
             .add_option("--chunk", options.chunk, "-m: tokens that go through the model at once (512; with CUDA 4096)")
-            ->check(CLI::PositiveNumber),
+            ->check(at_least<std::int64_t>(1)),
         command.add_flag("--exact-prompts", options.exact_prompts, "-m: compute prefills as generated tokens are"),
         add_kv_option(command, options.kv_type, "f16")}) {
     option->needs(model);

@@ -11,6 +11,7 @@
 #include "npy.h"
 #include "ops/profile.h"
 #include "token_list.h"
+#include "whole_number.h"
 
 namespace conclave {
 namespace {
@@ -70,11 +71,11 @@ void add_logits(CLI::App& app, Command& chosen) {
   command->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
   add_device_options(*command, options->device);
   command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   command
       ->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512; with CUDA 4096)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   add_kv_option(*command, options->session.kv_type, "f32");
   command->add_flag("--as-prompt", options->as_prompt, "compute the tokens as a prompt's");

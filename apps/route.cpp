@@ -25,6 +25,7 @@
 #include "sample/sampler.h"
 #include "text_input.h"
 #include "token_list.h"
+#include "whole_number.h"
 
 namespace conclave {
 namespace {
@@ -225,11 +226,11 @@ void add_route(CLI::App& app, Command& chosen) {
       ->allow_extra_args(false);  // one name after each --out
   add_device_options(*command, options->device);
   command->add_option("--ctx", options->session.context, "tokens of context (as many as there are tokens)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   command
       ->add_option("--chunk", options->session.chunk, "tokens that go through the model at once (512; with CUDA 4096)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least<std::int64_t>(1))
       ->type_name("N");
   add_kv_option(*command, options->session.kv_type, "f16");
   command->callback([options, &chosen] { chosen = [options] { return route(*options); }; });
