@@ -261,20 +261,9 @@ int launch_moe_route(const RouteArgs& args, const Stream& stream) {
   }
   const auto routing = static_cast<int>(plan.blocks);
   if (args.bank.q != nullptr) plan.blocks += ceil_div(std::int64_t{args.bank.rows} * args.bank.chunks, kRouteWarps);
-  switch (experts_per_lane(n_experts)) {
-    case 1:
-      return launch(route_tokens<1>, plan, stream, args, routing);
-    case 2:
-      return launch(route_tokens<2>, plan, stream, args, routing);
-    case 4:
-      return launch(route_tokens<4>, plan, stream, args, routing);
-    case 8:
-      return launch(route_tokens<8>, plan, stream, args, routing);
-    case 16:
-      return launch(route_tokens<16>, plan, stream, args, routing);
-    default:
-      return launch(route_tokens<32>, plan, stream, args, routing);
-  }
+  return by_experts_per_lane<32>(n_experts, [&](auto per) -> int {
+    return launch(route_tokens<decltype(per)::value>, plan, stream, args, routing);
+  });
 }
 
 }  // namespace conclave::cuda

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "backends/cuda/view.h"
 #include "ops/routing.h"
@@ -59,6 +60,14 @@ constexpr bool routes_in_warp(const RoutingRule& rule, std::int64_t n_experts) {
 // Experts that each lane holds: 1, 2, 4, .. 32.
 constexpr int experts_per_lane(std::int64_t n_experts) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(ceil_div(n_experts, kWarp))));
+}
+// Calls launch(std::integral_constant<int, n>) with that number, kMost at most.
+template <int kMost, int kPer = 1, class Launch>
+int by_experts_per_lane(std::int64_t n_experts, Launch&& launch) {
+  if constexpr (kPer < kMost) {
+    if (experts_per_lane(n_experts) > kPer) return by_experts_per_lane<kMost, 2 * kPer>(n_experts, launch);
+  }
+  return launch(std::integral_constant<int, kPer>{});
 }
 
 // Where the order of the logits decides alone.

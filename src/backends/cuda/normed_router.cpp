@@ -9,6 +9,7 @@ namespace {
 bool are_rows(const Tensor& t) {
   return t.rank == 2 && t.dtype == DType::f32 && takes_vectors(view_of(t));
 }
+
 }  // namespace
 
 std::optional<NormedRouterArgs> normed_router_of(const RmsNorm& norm, const Matmul& router, const Target& target) {

@@ -98,20 +98,9 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
 
 int launch_route_group(const RouteGroupArgs& args, bool clusters, const Stream& stream) {
   const LaunchPlan plan = route_group_plan(args.logits.dims[0], args.how.n_experts, args.how.rule, clusters);
-  switch (experts_per_lane(args.how.n_experts)) {
-    case 1:
-      return launch(route_group<1>, plan, stream, args);
-    case 2:
-      return launch(route_group<2>, plan, stream, args);
-    case 4:
-      return launch(route_group<4>, plan, stream, args);
-    case 8:
-      return launch(route_group<8>, plan, stream, args);
-    case 16:
-      return launch(route_group<16>, plan, stream, args);
-    default:
-      return launch(route_group<32>, plan, stream, args);
-  }
+  return by_experts_per_lane<32>(args.how.n_experts, [&](auto per) -> int {
+    return launch(route_group<decltype(per)::value>, plan, stream, args);
+  });
 }
 
 }  // namespace conclave::cuda

@@ -166,21 +166,8 @@ int launch_route_tiles(const RouteGroupArgs& args, std::byte* scratch, const Str
   TileLists lists{.cut = route_tiles(n_tokens), .bits = reinterpret_cast<std::uint32_t*>(scratch), .counts = nullptr};
   lists.counts = lists.bits + lists.cut.tiles * n_experts;
   const LaunchPlan plan = route_tiles_plan(n_tokens, n_experts, args.how.rule);
-  const auto route = [&] {
-    switch (experts_per_lane(n_experts)) {
-      case 1:
-        return launch(route_tile<1>, plan, stream, args, lists);
-      case 2:
-        return launch(route_tile<2>, plan, stream, args, lists);
-      case 4:
-        return launch(route_tile<4>, plan, stream, args, lists);
-      case 8:
-        return launch(route_tile<8>, plan, stream, args, lists);
-      default:
-        return launch(route_tile<16>, plan, stream, args, lists);
-    }
-  };
-  const cudaError_t error = route();
+  const int error = by_experts_per_lane<16>(
+      n_experts, [&](auto per) -> int { return launch(route_tile<decltype(per)::value>, plan, stream, args, lists); });
   return error == cudaSuccess ? launch(place_tiles, place_tiles_plan(n_tokens, n_experts), stream, args, lists) : error;
 }
 
