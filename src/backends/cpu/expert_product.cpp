@@ -27,14 +27,13 @@ std::int64_t slot_key(std::int64_t list, std::int64_t i) {
 }
 
 bool in_strips(const ProductSpec& spec, const CpuKernels& kernels) {
-  const auto has_strip = [&](const Tensor& w) {
-    return kernels.product.strip[static_cast<std::size_t>(w.dtype)] != nullptr;
-  };
-  return kernels.product.pack != nullptr && has_strip(spec.w) && (!spec.up.defined() || has_strip(spec.up));
+  const StripKernels* strips = kernels.product.strips;
+  const auto has_strip = [&](const Tensor& w) { return strips->strip[static_cast<std::size_t>(w.dtype)] != nullptr; };
+  return strips != nullptr && has_strip(spec.w) && (!spec.up.defined() || has_strip(spec.up));
 }
 
 std::int64_t result_floats(const CpuKernels& kernels) {
-  const std::int64_t tiles = kernels.product.pack == nullptr ? 1 : TileRows::kMaxTiles;
+  const std::int64_t tiles = kernels.product.strips == nullptr ? 1 : TileRows::kMaxTiles;
   return tiles * TileRows::kMaxRows * kTileColumns;
 }
 
@@ -116,13 +115,16 @@ void ExpertProduct::plan(const CpuRun& run) const {
   plan.n_columns = lists_->columns(spec_.w.dim(1));
   const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
-  const std::int64_t least = max_packs_ > 0 ? 4 : 1;
-  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (run.region.size() * 32), least, TileRows::kMaxTiles);
+  // A strip of several tiles reads its rows less often: as long as there are two items for each thread.
+  plan.n_packs = plan_packs(run);
+  const std::int64_t threads = run.region.size();
+  const std::int64_t least = plan.n_packs > 0 ? std::clamp<std::int64_t>(blocks * tiles / (threads * 2), 1, 4) : 1;
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (threads * 32), least, TileRows::kMaxTiles);
   // Whole chunks of a next product's rows, where that is not much more.
   if (plan.tiles_per_item > kChunkTiles / 2) plan.tiles_per_item = kChunkTiles;
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
   plan.n_items = blocks * plan.items_per_block;
-  plan.n_packs = plan_packs(run);
+  plan.chunks_at_once = std::max<std::int64_t>(1, spec_.w.dim(2) / kChunk * plan.n_packs / threads);
 }
 
 // Lists of many rows are packed once for all their items; where lists repeat rows so much that the room for it does not
@@ -134,7 +136,7 @@ std::int64_t ExpertProduct::plan_packs(const CpuRun& run) const {
   for (std::int64_t list = 0; list < lists_->max_lists(); ++list) {
     before[list] = packs;
     const std::int64_t rows = lists_->end(list) - lists_->begin(list);
-    if (rows >= kernels_.product.pack_from) packs += (rows + kPackRows - 1) / kPackRows;
+    if (rows >= kernels_.product.strips->pack_from) packs += (rows + kPackRows - 1) / kPackRows;
     if (packs > max_packs_) return 0;
   }
   before[lists_->max_lists()] = packs;
@@ -161,10 +163,14 @@ void ExpertProduct::for_slots(const CpuRun& run, std::int64_t list, std::int64_t
 }
 
 void ExpertProduct::pack(const CpuRun& run) const {
-  const std::int64_t n_packs = scratch_at<Plan>(run.shared, plan_at_)->n_packs;
-  if (n_packs == 0) return;  // threads need not meet
+  const Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  if (plan.n_packs == 0) return;  // threads need not meet
   const auto* before = scratch_at<std::int64_t>(run.shared, packs_before_at_);
-  run.region.for_each(n_packs, [&](std::int64_t pack) {
+  const std::int64_t chunks = spec_.w.dim(2) / kChunk;
+  const std::int64_t parts = (chunks + plan.chunks_at_once - 1) / plan.chunks_at_once;
+  run.region.for_each(plan.n_packs * parts, [&](std::int64_t item) {
+    const std::int64_t pack = item / parts;
+    const std::int64_t first_chunk = item % parts * plan.chunks_at_once;
     const std::int64_t list = std::upper_bound(before, before + lists_->max_lists() + 1, pack) - before - 1;
     const std::int64_t at = (pack - before[list]) * kPackRows;
     const std::int64_t first = lists_->begin(list) + at;
@@ -175,7 +181,8 @@ void ExpertProduct::pack(const CpuRun& run) const {
     const std::int64_t in_strip = at % TileRows::kMaxRows;  // a strip is the rows of an item
     const std::int64_t strip = first - in_strip;
     const std::int64_t strip_rows = std::min(lists_->end(list) - strip, TileRows::kMaxRows);
-    rows.pack_into(pack_at(run, list, strip), in_strip, strip_rows);
+    rows.pack_into(pack_at(run, list, strip), in_strip, strip_rows, first_chunk,
+                   std::min(chunks, first_chunk + plan.chunks_at_once));
   });
 }
 

@@ -54,7 +54,8 @@ class ExpertProduct {
     std::int64_t tiles_per_item;
     std::int64_t items_per_block;
     std::int64_t n_items;
-    std::int64_t n_packs;  // 16 rows of a list each; 0: whoever multiplies packs for itself
+    std::int64_t n_packs;         // 16 rows of a list each; 0: whoever multiplies packs for itself
+    std::int64_t chunks_at_once;  // of a pack, by one thread
   };
   // One item: some columns for a block of rows of a list.
   struct Item {

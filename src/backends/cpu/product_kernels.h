@@ -67,28 +67,35 @@ struct StripProduct {
 
 using StripKernel = void (*)(const StripProduct& strip);
 
-// Rows that become rows first .. first + n_rows - 1 of a strip. `first` is a multiple of 16, n_rows too but at the end.
+// Rows that become rows first .. first + n_rows - 1 of a strip, and which of their chunks. `first` is a multiple of 16,
+// n_rows too but at the end.
 struct PackedRows {
   const ProductRow* rows;
   std::int64_t n_rows;
   std::int64_t first;
   std::int64_t strip_rows;
-  std::int64_t k;
+  std::int64_t first_chunk;
+  std::int64_t end_chunk;
   std::byte* to;  // the whole strip's
 };
 
+// How strips are multiplied, by instruction sets that have a way of their own.
+struct StripKernels {
+  std::array<StripKernel, kDTypeCount> strip;  // by the weights' type; null where tiles one by one are as good
+  // Rows laid out once more: a strip has `packed_bytes` for every 16 rows, or less, and chunk. It pays from `pack_from`
+  // rows on.
+  void (*pack)(const PackedRows& rows);
+  std::int64_t packed_bytes;
+  std::int64_t pack_from;
+};
+
 struct ProductKernels {
-  std::array<TileKernel, kDTypeCount> tile;         // by the weights' type; null where it is none
-  std::array<StripKernel, kDTypeCount> strip = {};  // null where tiles one by one are as good
+  std::array<TileKernel, kDTypeCount> tile;  // by the weights' type; null where it is none
+  const StripKernels* strips = nullptr;      // null where there are none
   // Quantises k values into q, scale, sum16 and sum32. False where the row is not to be multiplied in integers: it has
   // a NaN, an infinity, or a chunk so small (but not 0) that its scale would not be a normal number.
   bool (*quantize)(const float* x, std::int64_t k, std::int8_t* q, float* scale, std::int16_t* sum16,
                    std::int16_t* sum32);
-  // Rows laid out once more for strips: a strip has `packed_bytes` for every 16 rows, or less, and chunk. Strips pay from
-  // `pack_from` rows on. Null where there are none.
-  void (*pack)(const PackedRows& rows) = nullptr;
-  std::int64_t packed_bytes = 0;
-  std::int64_t pack_from = 0;
   // For benchmarks. `rounds` rounds of this row's byte dot products on registers, as many chains as it takes, over the
   // two words at `sink`; returns how many operations that was. And `bytes` (a multiple of 256) read as wide as the row
   // can; the result depends on all of them.

@@ -14,9 +14,9 @@ TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
       packed(layout.add((kMaxRows + 15) / 16, packed_bytes(k, kernels))) {}
 
 void TileRows::ready(const std::byte* packed) {
-  const ProductKernels& product = kernels_.product;
-  if (product.pack == nullptr || n_ < product.pack_from || !bank_.has_integers()) return;
-  if (packed == nullptr) pack_into(own_packed_, 0, n_);
+  const StripKernels* strips = kernels_.product.strips;
+  if (strips == nullptr || n_ < strips->pack_from || !bank_.has_integers()) return;
+  if (packed == nullptr) pack_into(own_packed_, 0, n_, 0, bank_.k() / kChunk);
   packed_ = packed == nullptr ? own_packed_ : packed;
 }
 

@@ -47,11 +47,12 @@ class TileRows {
   void ready(const std::byte* packed = nullptr);
   // Bytes that every 16 rows take when they are packed for strips.
   static std::int64_t packed_bytes(std::int64_t k, const CpuKernels& kernels) {
-    return k / kChunk * kernels.product.packed_bytes;
+    return kernels.product.strips != nullptr ? k / kChunk * kernels.product.strips->packed_bytes : 0;
   }
-  // As the rows from `first` on of a strip that is packed at `to`.
-  void pack_into(std::byte* to, std::int64_t first, std::int64_t strip_rows) const {
-    kernels_.product.pack({rows_, n_, first, strip_rows, bank_.k(), to});
+  // As the rows from `first` on of a strip that is packed at `to`: chunks first_chunk .. end_chunk - 1 of them.
+  void pack_into(std::byte* to, std::int64_t first, std::int64_t strip_rows, std::int64_t first_chunk,
+                 std::int64_t end_chunk) const {
+    kernels_.product.strips->pack({rows_, n_, first, strip_rows, first_chunk, end_chunk, to});
   }
   std::int64_t size() const { return n_; }
   // Whether these rows meet weights of this type a strip at a time.
@@ -73,7 +74,7 @@ class TileRows {
 
  private:
   StripKernel strip_kernel(DType type) const {
-    return packed_ != nullptr ? kernels_.product.strip[static_cast<std::size_t>(type)] : nullptr;
+    return packed_ != nullptr ? kernels_.product.strips->strip[static_cast<std::size_t>(type)] : nullptr;
   }
   void multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const;
 

@@ -47,18 +47,17 @@ struct AmxProduct {
   static std::int64_t blocks_of(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
 
   static void pack(const PackedRows& p) {
-    const std::int64_t chunks = p.k / kChunk;
     const std::int64_t end = p.first + p.n_rows;
     for (std::int64_t r = p.first; r < end; ++r) {
       const ProductRow& row = p.rows[r - p.first];
-      for (std::int64_t c = 0; c < chunks; ++c) {
+      for (std::int64_t c = p.first_chunk; c < p.end_chunk; ++c) {
         const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
         std::memcpy(chunk.q[r], row.q + c * kChunk, kChunk);
         pack_sums(row.sum32 + c * 8, chunk.fold[r]);
         chunk.scale[r] = row.scale[c];
       }
     }
-    for (std::int64_t c = 0; c < chunks && end < blocks_of(end) * kRows; ++c) {
+    for (std::int64_t c = p.first_chunk; c < p.end_chunk && end < blocks_of(end) * kRows; ++c) {
       const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
       const auto missing = static_cast<std::size_t>(blocks_of(end) * kRows - end);
       std::memset(chunk.q[end], 0, missing * sizeof(chunk.q[end]));
@@ -317,16 +316,12 @@ struct AmxProduct {
     for (int n = 0; n < kTileColumns; ++n) columns[n] = tile + std::min<std::int64_t>(n, last) * p.column_stride;
   }
 
-  // avx512's, and strips of superblocks.
-  static constexpr ProductKernels table() {
+  static constexpr StripKernels table() {
     constexpr auto at = [](DType type) { return static_cast<std::size_t>(type); };
-    ProductKernels t = FewRows::over<3>(StreamedTile<V>::over(Product<V>::table()));
+    StripKernels t{.strip = {}, .pack = pack, .packed_bytes = kPackedBytes, .pack_from = kMinRows};
     t.strip[at(DType::q4_k)] = strip<AmxQ4K>;
     t.strip[at(DType::q5_k)] = strip<AmxQ5K>;
     t.strip[at(DType::q6_k)] = strip<AmxQ6K>;
-    t.pack = pack;
-    t.packed_bytes = kPackedBytes;
-    t.pack_from = kMinRows;
     return t;
   }
 };

@@ -9,10 +9,22 @@
 
 namespace conclave {
 
-constinit const CpuKernels kAvx512Kernels{
-    .name = "avx512",
-    .product = FewRows::over<1>(StreamedTile<Avx512>::over(Product<Avx512>::table())),
-    .row = make_row_kernels<Avx512>(),
-    .attention = make_attention_kernels<Avx512>()};
+namespace {
+
+// Up to `few` rows of q4_k and q5_k straight from their blocks.
+template <int few>
+constexpr CpuKernels make_row(std::string_view name, const StripKernels* strips) {
+  CpuKernels row{.name = name,
+                 .product = FewRows::over<few>(StreamedTile<Avx512>::over(Product<Avx512>::table())),
+                 .row = make_row_kernels<Avx512>(),
+                 .attention = make_attention_kernels<Avx512>()};
+  row.product.strips = strips;
+  return row;
+}
+
+}  // namespace
+
+constinit const CpuKernels kAvx512Kernels = make_row<1>("avx512", nullptr);
+constinit const CpuKernels kAmxKernels = make_row<3>("amx", &kAmxStrips);
 
 }  // namespace conclave
