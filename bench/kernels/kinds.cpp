@@ -106,6 +106,7 @@ constexpr std::array kKinds = {
     plain("silu_mul", silu_mul_case),
     between(plain("softmax", softmax_case), 1, kMost, kFew),
     between(plain("argmax", argmax_case), 1, kMost, kFew),
+    between(plain("top_k", top_k_case), 1, kMost, kFew),
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ BenchCase add_case(CaseMaker& maker);
 BenchCase silu_mul_case(CaseMaker& maker);
 BenchCase softmax_case(CaseMaker& maker);
 BenchCase argmax_case(CaseMaker& maker);
+BenchCase top_k_case(CaseMaker& maker);
 
 // What several of them share.
 

@@ -1,4 +1,4 @@
-// What is done to rows of activations: rms_norm, add, silu_mul, softmax, argmax.
+// What is done to rows of activations: rms_norm, add, silu_mul, softmax, argmax, top_k.
 #include "bench/kernels/kinds.h"
 
 namespace conclave::bench {
@@ -63,6 +63,17 @@ BenchCase argmax_case(CaseMaker& maker) {
   const Tensor ids = maker.blank(DType::i32, {maker.n_tokens});
   return by_rows(maker, maker.n_tokens, d,
                  [&](const Window& rows) { return Argmax{.x = slice(x, 0, rows), .ids = slice(ids, 0, rows)}; });
+}
+
+BenchCase top_k_case(CaseMaker& maker) {
+  constexpr std::int64_t kPlaces = 64;
+  const std::int64_t d = maker.shape.n_vocab;
+  const Tensor x = maker.values({maker.n_tokens, d}, 3);
+  const Tensor ids = maker.blank(DType::i32, {maker.n_tokens, kPlaces});
+  const Tensor values = maker.blank(DType::f32, {maker.n_tokens, kPlaces});
+  return by_rows(maker, maker.n_tokens, d, [&](const Window& rows) {
+    return TopK{.x = slice(x, 0, rows), .ids = slice(ids, 0, rows), .values = slice(values, 0, rows)};
+  });
 }
 
 }  // namespace conclave::bench

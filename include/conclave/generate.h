@@ -9,6 +9,7 @@
 // earlier prompt and its answer began the same, is not computed again. So a chat gives its whole conversation each time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -67,12 +68,16 @@ class Generator {
                       const GenerateHooks& hooks = {});
 
  private:
-  // What comes after a token: the logits, or the largest of them alone.
+  // What comes after a token: the largest logit's token, the best logits, or all of them: as little as will do.
+  enum class Wanted { best, top, logits };
   struct Outcome {
-    std::span<const float> logits;
     std::int32_t best = -1;
+    std::size_t n_top = 0;
+    std::array<std::int32_t, kTopLogits> top_ids;
+    std::array<float, kTopLogits> top_logits;
+    std::span<const float> logits;
   };
-  Outcome feed(const StepInput& input, bool best_alone, const GenerateHooks& hooks, bool& stopped);
+  Outcome feed(const StepInput& input, Wanted wanted, const GenerateHooks& hooks, bool& stopped);
 
   Session& session_;
   SequenceId sequence_;

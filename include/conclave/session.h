@@ -68,6 +68,15 @@ struct BestRow {
   std::size_t token;
   std::int32_t id;
 };
+// The largest logits, at most kTopLogits, best first; of equal ones the lowest token first. Fewer where not so many are
+// above minus infinity; plus infinity is given as the largest float.
+inline constexpr std::int64_t kTopLogits = 64;
+struct TopRow {
+  std::size_t input;
+  std::size_t token;
+  std::span<const std::int32_t> ids;
+  std::span<const float> logits;  // of each id
+};
 struct RoutingRow {
   std::size_t input;
   std::size_t token;
@@ -78,10 +87,11 @@ struct RoutingRow {
 
 // What a step tells while it runs; each may be empty.
 struct StepHooks {
-  // For each token that StepInput::logits names; rows of an input in order, inputs in order. The best is found on the
-  // device: without the first hook no logits leave it.
+  // For each token that StepInput::logits names; rows of an input in order, inputs in order. The best one and the best
+  // ones are found on the device: without the first hook no others leave it.
   std::function<void(const LogitRow&)> logits;
   std::function<void(const BestRow&)> best;
+  std::function<void(const TopRow&)> top;
   std::function<void(const RoutingRow&)> routing;  // every token in every layer; the session must trace
   // After each chunk. False stops the step there: what ran so far stays in the sequences.
   std::function<bool(std::int64_t n_done, std::int64_t n_tokens)> progress;
@@ -126,6 +136,8 @@ class Session {
   std::int64_t context() const;
   std::int64_t chunk() const;
   std::int64_t max_sequences() const;
+  // Whether logits lie where they are computed when a hook gets them: then all of them cost no more than the best.
+  bool logits_are_near() const;
   SessionMemory memory() const;
 
  private:

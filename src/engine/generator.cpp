@@ -45,13 +45,23 @@ Generator::~Generator() {
 
 // What comes after the last of its tokens; nothing where a hook stopped before it. (Where it throws, the sequence may have
 // more tokens than cached_ knows of: the next prompt cuts them off.)
-Generator::Outcome Generator::feed(const StepInput& input, bool best_alone, const GenerateHooks& hooks, bool& stopped) {
+Generator::Outcome Generator::feed(const StepInput& input, Wanted wanted, const GenerateHooks& hooks, bool& stopped) {
   Outcome outcome;
   StepHooks step;
-  if (best_alone) {
-    step.best = [&](const BestRow& row) { outcome.best = row.id; };
-  } else {
-    step.logits = [&](const LogitRow& row) { outcome.logits = row.logits; };
+  switch (wanted) {
+    case Wanted::best:
+      step.best = [&](const BestRow& row) { outcome.best = row.id; };
+      break;
+    case Wanted::top:
+      step.top = [&](const TopRow& row) {
+        outcome.n_top = row.ids.size();
+        std::copy(row.ids.begin(), row.ids.end(), outcome.top_ids.begin());
+        std::copy(row.logits.begin(), row.logits.end(), outcome.top_logits.begin());
+      };
+      break;
+    case Wanted::logits:
+      step.logits = [&](const LogitRow& row) { outcome.logits = row.logits; };
+      break;
   }
   if (hooks.prompt) {
     step.progress = [&](std::int64_t done, std::int64_t total) {
@@ -86,8 +96,16 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
   StepInput input{.sequence = sequence_,
                   .tokens = prompt.subspan(static_cast<std::size_t>(out.n_cached)),
                   .kind = TokenKind::prompt};
-  const bool best_alone = sampler.takes_best();
-  Outcome outcome = feed(input, best_alone, hooks, stopped);
+  const std::int64_t needed = sampler.needs_best();
+  const bool from_top = needed > 0 && needed <= kTopLogits && !session_.logits_are_near();
+  const Wanted wanted = sampler.takes_best() ? Wanted::best : from_top ? Wanted::top : Wanted::logits;
+  const auto choose = [&](const Outcome& outcome) {
+    if (wanted == Wanted::best) return require_token(outcome.best);
+    if (wanted == Wanted::logits) return sampler.next(outcome.logits);
+    return sampler.next_of_best(std::span(outcome.top_ids).first(outcome.n_top),
+                                std::span(outcome.top_logits).first(outcome.n_top));
+  };
+  Outcome outcome = feed(input, wanted, hooks, stopped);
   out.prompt_seconds = prompt_time.seconds();
   out.n_computed = session_.length(sequence_) - out.n_cached;
   if (stopped) return stop(StopReason::hook);
@@ -95,7 +113,7 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
 
   const Stopwatch step_time;
   for (;;) {
-    const std::int32_t id = best_alone ? require_token(outcome.best) : sampler.next(outcome.logits);
+    const std::int32_t id = choose(outcome);
     if (std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end()) {
       return stop(StopReason::end);
     }
@@ -106,7 +124,7 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
     if (session_.length(sequence_) == session_.context()) return stop(StopReason::context);
     input.tokens = {&id, 1};
     input.kind = TokenKind::generated;
-    outcome = feed(input, best_alone, {}, stopped);
+    outcome = feed(input, wanted, {}, stopped);
     ++out.n_steps;
     out.step_seconds = step_time.seconds();
   }

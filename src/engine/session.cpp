@@ -3,7 +3,9 @@
 #include "conclave/session.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -40,6 +42,8 @@ struct Piece {
 
 }  // namespace
 
+static_assert(kTopLogits == Workspace::kTopLogits);
+
 struct Session::Impl {
   Impl(const Model& of, const SessionOptions& options)
       : model(of),
@@ -57,6 +61,7 @@ struct Session::Impl {
     wanted.reserve(static_cast<std::size_t>(chunk()));
     out_rows.reserve(static_cast<std::size_t>(chunk()));
     best.reserve(static_cast<std::size_t>(plan.workspace.max_out));
+    top.reserve(static_cast<std::size_t>(2 * plan.workspace.max_out * kTopLogits));
     if (plan.workspace.trace_routing) {
       experts.resize(static_cast<std::size_t>(chunk() * config.experts.rule.top_k));
       weights.resize(experts.size());
@@ -71,6 +76,7 @@ struct Session::Impl {
   void run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile);
   void give_logits(std::span<const WantedRow> rows, const StepHooks& hooks);
   void give_best(std::span<const WantedRow> rows, const StepHooks& hooks);
+  void give_top(std::span<const WantedRow> rows, const StepHooks& hooks, Profile* profile);
   void give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks);
   std::span<const float> logit_row(std::int64_t i);
   float first_logit(std::int64_t i);
@@ -96,6 +102,7 @@ struct Session::Impl {
   std::vector<float> weights;
   std::vector<float> logits;  // where the host cannot see the device's
   std::vector<std::int32_t> best;
+  std::vector<std::int32_t> top;           // ids of the best logits of some rows, then the bits of the logits
   std::vector<std::uint32_t> seen_counts;  // the device's, which start anew at 2^32, when they were last asked for
   std::vector<std::int64_t> total_counts;
 };
@@ -190,6 +197,7 @@ void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHoo
     if (hooks.routing) give_routing(rows, config.n_layers - 1, hooks);
     if (hooks.logits) give_logits(rows, hooks);
     if (hooks.best) give_best(rows, hooks);
+    if (hooks.top) give_top(rows, hooks, profile);
     if (done == wanted.size()) break;
     rows = take_rows(plan.workspace.max_out);
     programs.outputs(phase).run(profile);
@@ -233,6 +241,24 @@ void Session::Impl::give_best(std::span<const WantedRow> rows, const StepHooks& 
       best[i] = -1;
     }
     hooks.best({rows[i].input, rows[i].token, best[i]});
+  }
+}
+
+void Session::Impl::give_top(std::span<const WantedRow> rows, const StepHooks& hooks, Profile* profile) {
+  const StepPrograms::Top& program = programs.top(static_cast<std::int64_t>(rows.size()));
+  program.run->run(profile);
+  const Tensor at = workspace.top(program.n_rows).ids;
+  top.resize(static_cast<std::size_t>(2 * program.n_rows * kTopLogits));
+  device.download(*at.buffer, at.byte_offset, std::as_writable_bytes(std::span(top)));
+  constexpr auto kWidth = static_cast<std::size_t>(kTopLogits);
+  const std::span<const std::int32_t> all_ids = std::span(top).first(top.size() / 2);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].logits) continue;
+    const auto ids = all_ids.subspan(i * kWidth, kWidth);
+    const auto n = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), -1) - ids.begin());
+    std::array<float, kWidth> logits_of;
+    std::memcpy(logits_of.data(), top.data() + all_ids.size() + i * kWidth, sizeof logits_of);
+    hooks.top({rows[i].input, rows[i].token, ids.first(n), std::span(logits_of).first(n)});
   }
 }
 
@@ -324,6 +350,9 @@ std::int64_t Session::context() const {
 }
 std::int64_t Session::chunk() const {
   return impl_->chunk();
+}
+bool Session::logits_are_near() const {
+  return impl_->workspace.logits(1).buffer->host() != nullptr;
 }
 std::int64_t Session::max_sequences() const {
   return impl_->plan.kv.pages.n_seqs;

@@ -27,4 +27,13 @@ Executable& StepPrograms::outputs(Phase phase) {
   return *made;
 }
 
+const StepPrograms::Top& StepPrograms::top(std::int64_t n_rows) {
+  Top& made = top_[n_rows > 1 ? 1 : 0];
+  if (made.run == nullptr) {
+    made.n_rows = n_rows > 1 ? largest_.n_out : 1;
+    made.run = device_.compile(record_top(model_, made.n_rows));
+  }
+  return made;
+}
+
 }  // namespace conclave

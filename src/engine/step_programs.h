@@ -25,6 +25,12 @@ class StepPrograms {
   const Step& step(std::int64_t n_tokens, std::int64_t n_wanted, Phase phase);
   // Other rows of whatever step ran last, which was of that phase.
   Executable& outputs(Phase phase);
+  struct Top {
+    std::int64_t n_rows;  // that it has room for
+    std::unique_ptr<Executable> run;
+  };
+  // The best of the n_rows rows of logits that are there.
+  const Top& top(std::int64_t n_rows);
 
  private:
   Device& device_;
@@ -32,6 +38,7 @@ class StepPrograms {
   StepSize largest_;
   std::vector<Step> steps_;
   std::array<std::unique_ptr<Executable>, 2> outputs_;  // of each phase
+  std::array<Top, 2> top_;                              // of one row, of as many as there may be
 };
 
 }  // namespace conclave

@@ -67,6 +67,16 @@ Program record_step(const Transformer& model, const StepSize& size) {
   return p;
 }
 
+Program record_top(const Transformer& model, std::int64_t n_out) {
+  const TopLogits top = model.workspace.top(n_out);
+  Program p;
+  p.top_k({.x = model.workspace.logits(n_out),
+           .live = model.inputs.batch(1, n_out).n_out,
+           .ids = top.ids,
+           .values = top.values});
+  return p;
+}
+
 Program record_outputs(const Transformer& model, const StepSize& size) {
   Program p;
   outputs(p, model, size);

@@ -31,6 +31,8 @@ struct StepSize {
 
 // From token ids to the logits of the first n_out rows that want them, and which of them is the largest.
 Program record_step(const Transformer& model, const StepSize& size);
+// The best of the first n_out rows of logits that are there.
+Program record_top(const Transformer& model, std::int64_t n_out);
 // The logits of other rows of the step that ran last.
 Program record_outputs(const Transformer& model, const StepSize& size);
 

@@ -60,6 +60,7 @@ void Workspace::visit(Tensors& t, const ModelConfig& c, const WorkspaceShape& sh
   f32(t.v, {n, kv_width});
   f32(t.logits, {n_out, c.n_vocab});
   i32(t.best, {n_out});
+  i32(t.top, {2, n_out, kTopLogits});
 
   f32(t.moe.logits, {n, e.n_experts});
   i32(t.moe.groups.offsets, {e.n_experts + 1});
@@ -133,6 +134,13 @@ Tensor Workspace::logits(std::int64_t n_out) const {
 
 Tensor Workspace::best(std::int64_t n_out) const {
   return first(tensors_.best, n_out);
+}
+
+TopLogits Workspace::top(std::int64_t n_out) const {
+  const Tensor& t = tensors_.top;
+  const Tensor ids = dense(*t.buffer, t.byte_offset, DType::i32, {n_out, kTopLogits});
+  const std::int64_t after = t.byte_offset + n_out * ids.stride(0);
+  return {.ids = ids, .values = dense(*t.buffer, after, DType::f32, {n_out, kTopLogits})};
 }
 
 Routing Workspace::routing(std::int64_t layer) const {

@@ -26,8 +26,16 @@ struct RowScratch {
   Tensor attended;   // f32 [n, n_heads * d_head]
 };
 
+// The best logits of each row, as top_k gives them: all ids, then all values, without a gap.
+struct TopLogits {
+  Tensor ids;     // i32 [n, kTopLogits]
+  Tensor values;  // f32 [n, kTopLogits]
+};
+
 class Workspace {
  public:
+  static constexpr std::int64_t kTopLogits = 64;
+
   // Bytes of all of it. Throws Error(out_of_memory) where they do not fit 64 bits.
   static std::int64_t bytes_for(const ModelConfig& config, const WorkspaceShape& shape);
   Workspace(Device& device, const ModelConfig& config, const WorkspaceShape& shape);
@@ -39,6 +47,7 @@ class Workspace {
   RowScratch out_rows(std::int64_t n_out) const;
   Tensor logits(std::int64_t n_out) const;  // f32 [n_out, n_vocab]
   Tensor best(std::int64_t n_out) const;    // i32 [n_out]: the largest of each row of them
+  TopLogits top(std::int64_t n_out) const;
   // Experts' scratch for n rows; of a layer, since with tracing each layer keeps its routing.
   MoeScratch moe(std::int64_t layer, const Tensor& normed, const Tensor& live) const;
   Routing routing(std::int64_t layer) const;
@@ -51,6 +60,7 @@ class Workspace {
     Tensor q, k, v;
     Tensor logits;
     Tensor best;
+    Tensor top;  // [ids or values, n_out, kTopLogits]
     MoeScratch moe;
     std::vector<Routing> routings;  // one, or [n_layers]
     Tensor expert_counts;

@@ -32,13 +32,14 @@
 #include "ops/rope.h"
 #include "ops/silu_mul.h"
 #include "ops/softmax.h"
+#include "ops/top_k.h"
 
 namespace conclave {
 
 using Op = std::variant<MoeRoute, MoeRouteToHost, MoeRoutingUpload, MoeGroup, MoePairsByToken, MoeExpertIds,
                         MoeAlignBlocks, MoeMatmul, MoeGateUp, SiluMul, MoeDown, MoeSharedExpert, MoeCombine,
                         MoeCombineResidual, MoeCombineResidualNorm, MoeFfn, Embed, RmsNorm, Matmul, Rope, KvWrite,
-                        Attention, Add, Softmax, Argmax>;
+                        Attention, Add, Softmax, Argmax, TopK>;
 
 inline std::string_view op_name(const Op& op) {
   return std::visit([](const auto& o) { return std::remove_cvref_t<decltype(o)>::kName; }, op);

@@ -23,6 +23,7 @@ class Program {
   void add(const Add& op) { record(op); }
   void softmax(const Softmax& op) { record(op); }
   void argmax(const Argmax& op) { record(op); }
+  void top_k(const TopK& op) { record(op); }
 
   void moe_route(const MoeRoute& op) { record(op); }
   void moe_route_to_host(const MoeRouteToHost& op) { record(op); }

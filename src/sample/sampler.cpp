@@ -137,6 +137,24 @@ std::int32_t Sampler::next(std::span<const float> logits) {
   if (greedy || options_.top_k == 1) return best;
 
   collect(logits);
+  return choose();
+}
+
+std::int32_t Sampler::next_of_best(std::span<const std::int32_t> ids, std::span<const float> logits) {
+  const auto needed = static_cast<std::size_t>(needs_best());
+  CONCLAVE_CHECK(needed > 0 && ids.size() == logits.size(), "not to be chosen from the best alone");
+  n_candidates_ = 0;
+  const auto is_one = [&](std::size_t i) { return i < std::min(needed, ids.size()) && ids[i] >= 0; };
+  require_token(is_one(0) ? ids[0] : -1);
+  if (needed == 1) return ids[0];
+  best_ = usable(logits[0]);
+  for (std::size_t i = 0; is_one(i); ++i) candidates_[n_candidates_++] = {usable(logits[i]), ids[i], 0};
+  sort_by_id();
+  return choose();
+}
+
+// From the candidates.
+std::int32_t Sampler::choose() {
   if (options_.top_p < 1) keep_top_p();
   if (options_.min_p > 0) keep_min_p();
   return draw();
@@ -171,10 +189,12 @@ void Sampler::collect(std::span<const float> logits) {
     return true;
   });
   if (k > 0 && n_candidates_ > static_cast<std::size_t>(k)) cut();
-  if (k > 0) {
-    std::sort(begin, begin + static_cast<std::ptrdiff_t>(n_candidates_),
-              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-  }
+  if (k > 0) sort_by_id();
+}
+
+void Sampler::sort_by_id() {
+  std::sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n_candidates_),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
 
 // Weights in proportion to the softmax, the best token's being 1; gives their sum.

@@ -45,6 +45,9 @@ class Sampler {
   // The token after these logits [n_vocab]. Throws Error where none of them is usable (all NaN or minus infinity). It is
   // not accepted: who keeps it says so.
   std::int32_t next(std::span<const float> logits);
+  // The same from the best logits alone: the first needs_best() of them or more, or all that are usable, ranked as above;
+  // places without one have id -1.
+  std::int32_t next_of_best(std::span<const std::int32_t> ids, std::span<const float> logits);
 
   // `id` is part of the text, of the prompt or of the answer: penalties see it from now on. Throws Error for an id that
   // is not in 0 .. n_vocab-1.
@@ -52,6 +55,11 @@ class Sampler {
 
   // Whether next() is the place of the largest logit and nothing else: then somebody else may look for it.
   bool takes_best() const { return options_.temperature == 0 && !penalties_; }
+  // How many of the best logits next() depends on; 0: on all of them.
+  std::int64_t needs_best() const {
+    if (penalties_) return 0;
+    return options_.temperature == 0 ? 1 : options_.top_k;
+  }
 
   const SamplerOptions& options() const { return options_; }
 
@@ -69,6 +77,8 @@ class Sampler {
 
   void penalize(std::span<const float> logits);
   void collect(std::span<const float> logits);
+  void sort_by_id();
+  std::int32_t choose();
   double weigh(double temperature);
   void keep_top_p();
   void keep_min_p();

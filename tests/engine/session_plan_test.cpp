@@ -64,7 +64,7 @@ TEST(SessionPlan, WhatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_EQ(refusal({.context = 40960, .max_sequences = 4}, 16 * kGiB), "");
   EXPECT_EQ(
       refusal({.context = 40960, .max_sequences = 4}, 8 * kGiB),
-      "a context of 40960 tokens for each of 4 sequences needs 15.12 GiB (15.00 GiB for the f16 cache, 118.43 MiB "
+      "a context of 40960 tokens for each of 4 sequences needs 15.12 GiB (15.00 GiB for the f16 cache, 118.46 MiB "
       "to compute in), and 8.00 GiB are available; a context of 21504 would fit");
   EXPECT_EQ(refusal({.context = 21504, .max_sequences = 4}, 8 * kGiB), "");
   EXPECT_NE(refusal({.context = 21505, .max_sequences = 4}, 8 * kGiB), "");

@@ -511,6 +511,9 @@ NamedErrors errors_of(const Add& op, const Arithmetic& a) {
 NamedErrors errors_of(const Softmax& op, const Arithmetic& a) {
   return {{"out", relative_errors(op.out, (static_cast<double>(op.x.dim(1)) + 32 + 4 * 128) * a.unit)}};
 }
+NamedErrors errors_of(const TopK& op, const Arithmetic&) {
+  return {{"values", Errors(at(element_count(op.values)))}};
+}
 template <class IntegersOnly>
 NamedErrors errors_of(const IntegersOnly&, const Arithmetic&) {
   return {};

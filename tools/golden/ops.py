@@ -11,7 +11,7 @@ OPS = {function.__name__: function for function in (
     products.moe_matmul, products.moe_gate_up, products.silu_mul, products.moe_down, products.moe_shared_expert,
     combine.moe_combine, combine.moe_combine_residual, combine.moe_combine_residual_norm, combine.moe_ffn,
     transformer.embed, transformer.rms_norm, products.matmul, transformer.rope, transformer.kv_write,
-    transformer.attention, transformer.add, transformer.softmax, transformer.argmax)}
+    transformer.attention, transformer.add, transformer.softmax, transformer.argmax, transformer.top_k)}
 
 
 def run_case(case):

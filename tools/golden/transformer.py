@@ -1,4 +1,4 @@
-"""The other ops of a transformer: embed, rms_norm, rope, kv_write, attention, add, softmax and argmax."""
+"""The other ops of a transformer: embed, rms_norm, rope, kv_write, attention, add, softmax, argmax and top_k."""
 
 import math
 
@@ -158,3 +158,21 @@ def argmax(case):
     """The index of the largest element of each row."""
     rows = case.live(case["x"].dims[0])
     case["ids"].store_ints(argmax_rows(case["x"].f32()[:rows]), slice(rows))
+
+
+def top_k_rows(x, k):
+    """The k best of each f32 row as (indices, values): ranked by value, then by the lower index; -1 and -inf for none."""
+    ranked = np.where(np.isnan(x), -np.inf, np.minimum(x, np.finfo(np.float32).max)).astype(np.float32) + np.float32(0)
+    padded = np.full((x.shape[0], max(k, x.shape[1])), -np.inf, np.float32)
+    padded[:, : x.shape[1]] = ranked
+    order = np.argsort(-padded.astype(np.float64), axis=1, kind="stable")[:, :k]
+    values = np.take_along_axis(padded, order, axis=1)
+    return np.where(values == -np.inf, -1, order), values
+
+
+def top_k(case):
+    """The k best elements of each row, best first."""
+    rows = case.live(case["x"].dims[0])
+    ids, values = top_k_rows(case["x"].f32()[:rows], case["ids"].dims[1])
+    case["ids"].store_ints(ids, slice(rows))
+    case["values"].store(values, slice(rows))

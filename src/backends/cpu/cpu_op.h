@@ -58,6 +58,7 @@ CONCLAVE_CPU_OP(Attention);
 CONCLAVE_CPU_OP(Add);
 CONCLAVE_CPU_OP(Softmax);
 CONCLAVE_CPU_OP(Argmax);
+CONCLAVE_CPU_OP(TopK);
 #undef CONCLAVE_CPU_OP
 
 }  // namespace conclave

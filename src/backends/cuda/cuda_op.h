@@ -62,6 +62,7 @@ CONCLAVE_CUDA_OP(Attention);
 CONCLAVE_CUDA_OP(Add);
 CONCLAVE_CUDA_OP(Softmax);
 CONCLAVE_CUDA_OP(Argmax);
+CONCLAVE_CUDA_OP(TopK);
 #undef CONCLAVE_CUDA_OP
 
 }  // namespace conclave::cuda

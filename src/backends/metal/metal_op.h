@@ -84,6 +84,7 @@ CONCLAVE_METAL_OP(Attention);
 CONCLAVE_METAL_OP(Add);
 CONCLAVE_METAL_OP(Softmax);
 CONCLAVE_METAL_OP(Argmax);
+CONCLAVE_METAL_OP(TopK);
 #undef CONCLAVE_METAL_OP
 
 }  // namespace conclave::metal

@@ -68,6 +68,16 @@ MetalOp make_metal_op(const Argmax& op, const Target&) {
   return op_of(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
 }
 
+MetalOp make_metal_op(const TopK& op, const Target&) {
+  narrow(op.x.dim(1));
+  Launch<TopKArgs> launch("top_k_rows");
+  launch.args.x = launch.in(TopKArgs::kX, op.x);
+  launch.args.live = launch.in(TopKArgs::kLive, op.live);
+  launch.args.ids = launch.out(TopKArgs::kIds, op.ids);
+  launch.args.values = launch.out(TopKArgs::kValues, op.values);
+  return op_of(launch.over({groups_of(op.x.dim(0))}, row_threads(op.x.dim(1)), kReduceBytes));
+}
+
 MetalOp make_metal_op(const Rope& op, const Target&) {
   Rope plain = op;
   plain.factors = {};  // they lie on the device, and only divide the frequencies

@@ -31,6 +31,7 @@ std::span<const OpCases> all_op_cases() {
       CONCLAVE_OP_CASES(add),
       CONCLAVE_OP_CASES(softmax),
       CONCLAVE_OP_CASES(argmax),
+      CONCLAVE_OP_CASES(top_k),
   };
 #undef CONCLAVE_OP_CASES
   return kAll;

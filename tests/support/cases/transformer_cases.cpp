@@ -1,4 +1,5 @@
-// Cases of the ops a transformer needs around the experts: embed, rms_norm, matmul, rope, add, softmax, argmax.
+// Cases of the ops a transformer needs around the experts: embed, rms_norm, matmul, rope, add, softmax, argmax,
+// top_k.
 #include <cmath>
 #include <optional>
 
@@ -94,12 +95,21 @@ Op softmax_op(CaseBuilder& b, std::int64_t n, std::int64_t d, DType x, DType out
   return Softmax{.x = b.values(x, {n, d}, spread), .scale = scale, .out = b.output(out, {n, d})};
 }
 
-Op argmax_op(CaseBuilder& b, std::int64_t n, std::int64_t d, DType x, bool ties) {
+// Rows to find the best of.
+std::vector<float> contest(CaseBuilder& b, std::int64_t count, bool ties) {
   std::vector<float> content;
-  for (std::int64_t i = 0; i < n * d; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     content.push_back(ties ? static_cast<float>(b.rng.integer(-2, 2)) : static_cast<float>(b.rng.normal()));
   }
-  return Argmax{.x = b.floats(x, {n, d}, content), .ids = b.output(DType::i32, {n})};
+  return content;
+}
+Op argmax_op(CaseBuilder& b, std::int64_t n, std::int64_t d, DType x, bool ties) {
+  return Argmax{.x = b.floats(x, {n, d}, contest(b, n * d, ties)), .ids = b.output(DType::i32, {n})};
+}
+Op top_k_op(CaseBuilder& b, std::int64_t n, std::int64_t d, std::int64_t k, DType x, bool ties) {
+  return TopK{.x = b.floats(x, {n, d}, contest(b, n * d, ties)),
+              .ids = b.output(DType::i32, {n, k}),
+              .values = b.output(DType::f32, {n, k})};
 }
 
 // Adds the same cases of the live count to any of these ops; `build` makes one with four rows.
@@ -356,6 +366,34 @@ std::vector<CaseSpec> argmax_cases() {
   return list.take();
 }
 
+std::vector<CaseSpec> top_k_cases() {
+  CaseList list("top_k");
+  for (const DType x : kFloat) {
+    for (const bool ties : {false, true}) {
+      list.add_small(fmt::format("{}{}", dtype_info(x).name, ties ? ", ties" : ""),
+                     [=](CaseBuilder& b) { return top_k_op(b, 5, 23, 7, x, ties); });
+    }
+  }
+  for (const Dims& dims : {Dims{0, 5, 2}, Dims{1, 1, 1}, Dims{2, 3, 8}, Dims{3, 257, 256}, Dims{2, 5000, 1},
+                           Dims{2, 5000, 64}, Dims{1, 40000, 40}, Dims{1, 6001, 256}}) {
+    for (const bool ties : {false, true}) {
+      list.add(fmt::format("{} of {}{}", dims[2], shape_text(Dims{dims[0], dims[1]}), ties ? ", ties" : ""),
+               [=](CaseBuilder& b) { return top_k_op(b, dims[0], dims[1], dims[2], DType::f32, ties); });
+    }
+  }
+  list.add("specials", [](CaseBuilder& b) {
+    const float inf = INFINITY;
+    const float most = std::numeric_limits<float>::max();
+    return Op(TopK{
+        .x = b.floats(DType::f32, {6, 4}, {NAN,   1, 2,     NAN,    NAN, NAN, -inf, NAN, -inf,  -1e-45F, inf,  -inf,
+                                           -0.0F, 0, -0.0F, 1e-45F, 1,   inf, most, inf, -most, NAN,     -inf, -1}),
+        .ids = b.output(DType::i32, {6, 3}),
+        .values = b.output(DType::f32, {6, 3})});
+  });
+  add_live_cases<TopK>(list, [](CaseBuilder& b) { return top_k_op(b, 4, 6, 3, DType::f32, false); });
+  return list.take();
+}
+
 Op random_embed(CaseBuilder& b) {
   const std::int64_t n = b.rng.integer(0, 30);
   auto op = std::get<Embed>(embed_op(b, n, b.rng.pick(kWeight), random_float(b.rng), -2, 13));
@@ -417,6 +455,13 @@ Op random_softmax(CaseBuilder& b) {
 Op random_argmax(CaseBuilder& b) {
   const std::int64_t n = b.rng.integer(0, 20);
   auto op = std::get<Argmax>(argmax_op(b, n, b.rng.integer(1, 300), random_float(b.rng), b.rng.chance(0.5)));
+  random_live(b, op.live, n);
+  return op;
+}
+Op random_top_k(CaseBuilder& b) {
+  const std::int64_t n = b.rng.integer(0, 6);
+  const std::int64_t d = b.rng.chance(0.2) ? b.rng.integer(2000, 9000) : b.rng.integer(1, 300);
+  auto op = std::get<TopK>(top_k_op(b, n, d, b.rng.integer(1, 70), random_float(b.rng), b.rng.chance(0.5)));
   random_live(b, op.live, n);
   return op;
 }

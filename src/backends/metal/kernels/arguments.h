@@ -92,6 +92,11 @@ struct ArgmaxArgs {
   View x, live, ids;
 };
 
+struct TopKArgs {
+  enum { kX, kLive, kIds, kValues };
+  View x, live, ids, values;
+};
+
 struct RopeArgs {
   enum { kX, kPositions, kFrequencies, kFactors, kLive, kOut };
   View x, positions, factors, live, out;

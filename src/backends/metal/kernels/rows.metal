@@ -120,6 +120,46 @@ static void argmax(constant ArgmaxArgs& args, Buffers buffers, threadgroup uchar
   ((device int*)(buffers.at[ArgmaxArgs::kIds] + args.ids.offset))[r] = largest == -INFINITY ? 0 : int(id);
 }
 
+// One place after the other: the best of what ranks after the place before. A row is read k times.
+static void top_k(constant TopKArgs& args, Buffers buffers, threadgroup uchar* shared, Place at) {
+  const long d = args.x.dims[1];
+  const long k = args.ids.dims[1];
+  const long r = at.group.x;
+  if (r >= live_rows(args.live, buffers.at[TopKArgs::kLive], args.x.dims[0])) return;
+  const device uchar* x = row_at(args.x, buffers.at[TopKArgs::kX], r);
+  device int* ids = (device int*)row_at(args.ids, buffers.at[TopKArgs::kIds], r);
+  device float* values = (device float*)row_at(args.values, buffers.at[TopKArgs::kValues], r);
+  threadgroup uint* places = (threadgroup uint*)shared;
+  float last = INFINITY;
+  uint last_at = 0;
+  for (long place = 0; place < k; ++place) {
+    float best = -INFINITY;
+    uint where = 0x7FFFFFFFu;
+    for (long i = at.index; i < d; i += at.count) {
+      const float value = min(load_float(args.x.type, x, i), FLT_MAX) + 0.0f;
+      const bool after = value < last || (value == last && uint(i) > last_at);
+      if (after && value > best) {
+        best = value;
+        where = uint(i);
+      }
+    }
+    const float largest = group_max(best, (threadgroup float*)shared, at);
+    const uint lowest = simd_min(best == largest ? where : 0x7FFFFFFFu);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (at.lane == 0) places[at.simd] = lowest;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint id = places[0];
+    for (uint i = 1; i < at.simds; ++i) id = min(id, places[i]);
+    threadgroup_barrier(mem_flags::mem_threadgroup);  // before the next round writes there
+    if (at.index == 0) {
+      ids[place] = largest == -INFINITY ? -1 : int(id);
+      values[place] = largest;
+    }
+    last = largest;
+    last_at = id;
+  }
+}
+
 static void rope(constant RopeArgs& args, Buffers buffers, threadgroup uchar*, Place at) {
   const long heads = args.x.dims[1];
   const long t = at.group.x / heads;
@@ -160,5 +200,6 @@ KERNEL(embed_rows, EmbedArgs, embed)
 KERNEL(rms_norm_rows, NormArgs, rms_norm)
 KERNEL(softmax_rows, SoftmaxArgs, softmax)
 KERNEL(argmax_rows, ArgmaxArgs, argmax)
+KERNEL(top_k_rows, TopKArgs, top_k)
 KERNEL(rope_heads, RopeArgs, rope)
 KERNEL(fill_ints, FillArgs, fill)
