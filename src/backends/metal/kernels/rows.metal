@@ -92,32 +92,39 @@ static void softmax(constant SoftmaxArgs& args, Buffers buffers, threadgroup uch
   }
 }
 
+struct Best {
+  float value;
+  uint index;
+};
+
+// The best of a threadgroup, given the best of each of its threads: the largest, of equal ones the lowest index. Where
+// there is none it is minus infinity.
+static Best best_of_group(Best own, threadgroup uchar* shared, Place at) {
+  const float largest = group_max(own.value, (threadgroup float*)shared, at);
+  const uint lowest = simd_min(own.value == largest ? own.index : 0x7FFFFFFFu);
+  threadgroup uint* places = (threadgroup uint*)shared;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (at.lane == 0) places[at.simd] = lowest;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  Best best = {largest, places[0]};
+  for (uint i = 1; i < at.simds; ++i) best.index = min(best.index, places[i]);
+  return best;
+}
+
 // Largest first, ties to the lower index. Minus infinity and NaN never win.
 static void argmax(constant ArgmaxArgs& args, Buffers buffers, threadgroup uchar* shared, Place at) {
   const long d = args.x.dims[1];
   const long r = at.group.x;
   if (r >= live_rows(args.live, buffers.at[ArgmaxArgs::kLive], args.x.dims[0])) return;
   const device uchar* x = row_at(args.x, buffers.at[ArgmaxArgs::kX], r);
-  float best = -INFINITY;
-  uint where = 0x7FFFFFFFu;
+  Best best = {-INFINITY, 0x7FFFFFFFu};
   for (long i = at.index; i < d; i += at.count) {
     const float value = load_float(args.x.type, x, i);
-    if (value > best) {
-      best = value;
-      where = uint(i);
-    }
+    if (value > best.value) best = {value, uint(i)};
   }
-  const float largest = group_max(best, (threadgroup float*)shared, at);
-  const uint mine = best == largest ? where : 0x7FFFFFFFu;
-  const uint lowest = simd_min(mine);
-  threadgroup uint* places = (threadgroup uint*)shared;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (at.lane == 0) places[at.simd] = lowest;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
+  best = best_of_group(best, shared, at);
   if (at.index != 0) return;
-  uint id = places[0];
-  for (uint i = 1; i < at.simds; ++i) id = min(id, places[i]);
-  ((device int*)(buffers.at[ArgmaxArgs::kIds] + args.ids.offset))[r] = largest == -INFINITY ? 0 : int(id);
+  ((device int*)(buffers.at[ArgmaxArgs::kIds] + args.ids.offset))[r] = best.value == -INFINITY ? 0 : int(best.index);
 }
 
 // One place after the other: the best of what ranks after the place before. A row is read k times.
@@ -129,34 +136,21 @@ static void top_k(constant TopKArgs& args, Buffers buffers, threadgroup uchar* s
   const device uchar* x = row_at(args.x, buffers.at[TopKArgs::kX], r);
   device int* ids = (device int*)row_at(args.ids, buffers.at[TopKArgs::kIds], r);
   device float* values = (device float*)row_at(args.values, buffers.at[TopKArgs::kValues], r);
-  threadgroup uint* places = (threadgroup uint*)shared;
-  float last = INFINITY;
-  uint last_at = 0;
+  Best last = {INFINITY, 0};
   for (long place = 0; place < k; ++place) {
-    float best = -INFINITY;
-    uint where = 0x7FFFFFFFu;
+    Best best = {-INFINITY, 0x7FFFFFFFu};
     for (long i = at.index; i < d; i += at.count) {
-      const float value = min(load_float(args.x.type, x, i), FLT_MAX) + 0.0f;
-      const bool after = value < last || (value == last && uint(i) > last_at);
-      if (after && value > best) {
-        best = value;
-        where = uint(i);
-      }
+      const float stored = load_float(args.x.type, x, i) + 0.0f;
+      const float value = stored > FLT_MAX ? FLT_MAX : stored;  // NaN stays, and is never more than anything
+      const bool after = value < last.value || (value == last.value && uint(i) > last.index);
+      if (after && value > best.value) best = {value, uint(i)};
     }
-    const float largest = group_max(best, (threadgroup float*)shared, at);
-    const uint lowest = simd_min(best == largest ? where : 0x7FFFFFFFu);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (at.lane == 0) places[at.simd] = lowest;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    uint id = places[0];
-    for (uint i = 1; i < at.simds; ++i) id = min(id, places[i]);
+    last = best_of_group(best, shared, at);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // before the next round writes there
     if (at.index == 0) {
-      ids[place] = largest == -INFINITY ? -1 : int(id);
-      values[place] = largest;
+      ids[place] = last.value == -INFINITY ? -1 : int(last.index);
+      values[place] = last.value;
     }
-    last = largest;
-    last_at = id;
   }
 }
 
