@@ -92,7 +92,7 @@ struct LoneRing {
     if (copy.bytes > 0) copy_bulk(address(to) + copy.to, copy.from, copy.bytes, brought(to));
   }
   __device__ __forceinline__ unsigned await() const {
-    barrier_wait(brought(slot), parity);
+    barrier_wait_awake(brought(slot), parity);
     return address(slot);
   }
   // The slot goes to a later round, which warps take turns to ask for.
@@ -101,7 +101,7 @@ struct LoneRing {
     if (kGoesRound && items.first + next * kLoneWarps < items.last) {
       if (threadIdx.x % kWarp == 0) barrier_arrive(used(slot));
       if (static_cast<unsigned>(round) % kLoneWarps == items.warp) {
-        barrier_wait(used(slot), parity);
+        barrier_wait_awake(used(slot), parity);
         ask(items, next, slot);
       }
     }
@@ -153,7 +153,7 @@ struct LoneWarpRing {
     copy_bulk(first + to * block.at.item_bytes + column * bytes, from, bytes, barriers + 8 * to);
   }
   __device__ __forceinline__ unsigned await() const {
-    barrier_wait(barriers + 8 * slot, parity);
+    barrier_wait_awake(barriers + 8 * slot, parity);
     return first + slot * block.at.item_bytes;
   }
   __device__ __forceinline__ void pass(const LoneItems& items) {

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kLoneThreads) lone_router(const __grid_constan
   run.norm(args.row, live, normed, of_warp);
   __syncthreads();
   if (!has) return;
-  barrier_wait(barrier, 0);
+  barrier_wait_awake(barrier, 0);
   float chain = 0;
 #pragma unroll 16
   for (int i = static_cast<int>(lane); i < k; i += kWarp) chain = fmaf(normed[i], w[i], chain);

@@ -168,6 +168,20 @@ __device__ __forceinline__ void barrier_wait(unsigned address, unsigned parity) 
 __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, unsigned parity) {
   barrier_wait(shared_address(barrier), parity);
 }
+// The same where nobody else wants the issue slots: to wake takes time. H200, 2026-11-16: in the kernels of one token 3%
+// of a step.
+__device__ __forceinline__ void barrier_wait_awake(unsigned address, unsigned parity) {
+  unsigned ended = 0;
+  while (ended == 0) {
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(ended)
+                 : "r"(address), "r"(parity)
+                 : "memory");
+  }
+}
+__device__ __forceinline__ void barrier_wait_awake(std::uint64_t* barrier, unsigned parity) {
+  barrier_wait_awake(shared_address(barrier), parity);
+}
 
 // Where a ring stands. Who fills waits for the parity before.
 template <int kPlaces>
