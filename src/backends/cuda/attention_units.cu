@@ -38,21 +38,6 @@ __device__ __forceinline__ int result_piece(int row, int piece) {
   return row * (width / 4) + (piece ^ (row & 7) * 2);
 }
 
-// What positions have come to for four elements of a row.
-struct MergedPiece {
-  float max = -INFINITY;
-  float sum = 0;
-  float4 acc{0, 0, 0, 0};
-
-  __device__ __forceinline__ void add(float next_max, float next_sum, const float4& next) {
-    const bool sees = next_max != -INFINITY;
-    const Factors by = merge_factors(max, next_max);
-    const float4 both = merged(by, acc, next);
-    sum = sees ? merged(by, sum, next_sum) : sum;
-    acc = {sees ? both.x : acc.x, sees ? both.y : acc.y, sees ? both.z : acc.z, sees ? both.w : acc.w};
-  }
-};
-
 // A slot of keys has short rows; the same piece of eight of them lies in different banks.
 template <int width>
 __device__ __forceinline__ int key_piece(int row, int piece) {

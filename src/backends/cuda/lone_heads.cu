@@ -6,57 +6,34 @@
 namespace conclave::cuda {
 namespace {
 
-static_assert(kLonePairs <= kLoneCopyWarps * kWarp);
+// The units of a block of a cluster: every kLoneCluster-th, and there is room for all of them.
+struct ClusterDeal {
+  static constexpr int kMost = kLoneMaxUnits / kLoneCluster;
+  int rank;
 
-// The first n units of a round. All threads come here.
-template <int n>
-__device__ __forceinline__ void attend(const LoneCache& cache, const LoneMerger& merger, LoneHeadsShared& shared,
-                                       int round) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const float factor = shared.factor[lane / 4];
-  const uint4* keys[n];
-  float y[n][2][4] = {};
-  float scores[n][2];
-#pragma unroll
-  for (int u = 0; u < n; ++u) {
-    keys[u] = cache.keys(2 * round + u);
-    cache.await(2 * round + u);
-  }
-  add_lone_scores<n>(shared.q, keys, y);
-#pragma unroll
-  for (int u = 0; u < n; ++u) {
-    finish_lone_scores(y[u], factor, shared.seen[2 * round + u], shared.max[u], scores[u]);
-  }
-  __syncthreads();
-  float max[n];
-#pragma unroll
-  for (int u = 0; u < n; ++u) max[u] = leave_lone_weights(scores[u], shared.max[u], shared.weights[u]);
-  __syncthreads();
-#pragma unroll
-  for (int u = 0; u < n; ++u) {
-    float acc[kValueTiles<kLoneHeadWidth>][4] = {};
-    float sums[4] = {};
-    add_lone_values(shared.weights[u], cache.values(2 * round + u), acc, sums);
-    merger.take(cache.unit_of(2 * round + u), acc, max[u], sums[0]);
-  }
-}
+  __device__ __forceinline__ void see(std::int32_t /*position*/) {}
+  __device__ __forceinline__ int unit(int i) const { return rank + i * kLoneCluster; }
+  __device__ static int place(int i) { return i; }
+  __device__ static int phase(int /*i*/) { return 0; }
+};
 
 __global__ void __launch_bounds__(kTokenThreads, 2) lone_heads(const __grid_constant__ LoneHeadsArgs args) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared =
-      *reinterpret_cast<LoneHeadsShared*>(memory + lone_held_units(args.max_units) * static_cast<int>(kLoneUnitBytes));
+  const int n_held = lone_held_units(args.max_units);
+  auto& shared = *reinterpret_cast<LoneHeadsShared*>(memory + n_held * static_cast<int>(kLoneUnitBytes));
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / kWarp;
   const bool copies = warp >= kLoneHeadWarps;
-  LoneCache cache{.args = args,
-                  .shared = shared,
-                  .units = reinterpret_cast<uint4*>(memory),
-                  .rank = static_cast<int>(blockIdx.x % kLoneCluster),
-                  .kv_head = static_cast<int>(blockIdx.x / kLoneCluster),
-                  .n_held = lone_held_units(args.max_units)};
-  if (LoneCache::copier() == 0) {
-    barrier_init(&shared.arrived, 1);
+  const int rank = static_cast<int>(blockIdx.x % kLoneCluster);
+  LoneCache<ClusterDeal> cache{.args = args,
+                               .shared = shared,
+                               .units = reinterpret_cast<uint4*>(memory),
+                               .kv_head = static_cast<int>(blockIdx.x / kLoneCluster),
+                               .deal = {rank}};
+  using Cache = LoneCache<ClusterDeal>;
+  if (Cache::copier() == 0) {
+    barrier_init(shared.arrived, 1);
     for (int i = 0; i < kLoneHeldUnits; ++i) barrier_init(shared.brought + i, 1);
     end_barrier_init();
     fetch_map(args.k_map);
@@ -65,111 +42,61 @@ __global__ void __launch_bounds__(kTokenThreads, 2) lone_heads(const __grid_cons
   __syncthreads();
   arrive_at_cluster();
 
-  // Half a warp has a head: of queries, or key and value.
-  const int nth = tid / kHalfWarp;
-  const bool of_q = nth < args.group;
-  const bool of_k = nth == kLoneGroup;
-  const bool of_v = nth == kLoneGroup + 1;
-  const LoneHeadRows& rows = of_q ? args.q : of_k ? args.k : args.v;
-  std::byte* const row = rows.data + (of_q ? cache.kv_head * args.group + nth : cache.kv_head) * rows.step;
-  LoneHead head;
-  uint4 own_words{};
-  // The token's own key and value, where they are in a unit. By the warp that has them.
-  const auto put_own = [&](int i) {
-    const int at = i < kLoneOwnUnits ? shared.own_rows[i] : -1;
-    if (at < 0) return;
-    cache.await(i);
-    (of_k ? cache.keys(i) : cache.values(i))[lone_piece_of(at, LoneHead::piece())] = own_words;
-    shared_for_wgmma();  // and for a copy to the same place, later
-  };
-
+  LoneOwnHead own(args, cache.kv_head);
   if (copies) {
-    for (int i = LoneCache::copier(); i < 2 * kLoneGroup * kLoneHeadPieces; i += kLoneCopyWarps * kWarp) {
-      const int its_row = i / kLoneHeadPieces % kLoneGroup;
-      if (its_row >= args.group) (&shared.q[0][0])[i] = {0, 0, 0, 0};
-    }
-    cache.find([&](std::int32_t position) {
-      const int pair = LoneCache::copier();
-      if (pair >= kLonePairs) return;
-      const double2 at = turn(static_cast<double>(position) * args.frequencies[pair]);
-      shared.turns()[pair] = {static_cast<float>(args.magnitude * at.x), static_cast<float>(args.magnitude * at.y)};
-    });
+    cache.clear_queries();
+    cache.find();
     if (warp == kLoneHeadWarps) {
       cache.leave();
-      if (LoneCache::copier() == 0) expect_bytes(&shared.arrived, cache.context.n_units * (kLonePart * 4 + 8));
+      if (Cache::copier() == 0) expect_bytes(shared.arrived, cache.context.n_units * (kLonePart * 4 + 8));
     }
     arrive_with_context();
     if (cache.context.live == 0) return;
-    if (warp == kLoneHeadWarps) cache.bring(0, cache.n_held);
+    if (warp == kLoneHeadWarps) cache.bring(0, n_held);
     __syncwarp();
     await_cluster();
   } else {
-    const LoneHeadNorm& norm = of_q ? args.q_norm : args.k_norm;
-    const bool norms = args.q_norm.weight != nullptr;
-    Run weight;
-    clear_run(weight);
-    clear_run(head.x);
-    if (norms && (of_q || of_k)) {
-      load_run<true>(norm.type, norm.weight, LoneHead::piece() * kRunLength, 0, weight);
-    }
-    if (tid < kLoneGroup && tid >= args.group) shared.factor[tid] = 0;
-    __syncwarp();
+    own.ask_weight(args, shared);
     await_cluster();  // the barriers of all blocks are there
     begin();
-    if (of_q || of_k || of_v) load_run<true>(DType::f32, row, LoneHead::piece() * kRunLength, 0, head.x);
-    LoneHead turned = head;
-    if (norms) turned.norm(weight, args.eps);
-    await_context();
-    if (shared.context.live == 0) return;
-    turned.rotate(shared.turns());
-    if (!of_v) head = turned;
-    if (warp < kLoneHeadWarps - 1) {
-      head.write_query(args.scale, nth, of_q, shared);
-    } else {
-      own_words = head.as_cached();
-    }
+    if (!own.make(args, shared)) return;
   }
   __syncwarp();
   arrive_at_cluster_relaxed();  // the heads have been read
 
-  const LoneMerger merger(shared, args.max_units);
+  LoneMerger merger(shared, args.max_units);
   int n_units = 0;
 #pragma unroll 1
-  for (int round = 0;; ++round) {
+  for (int i = 0;; i += kLoneAtOnce) {
     if (copies) {
-      cache.settle(2 * round);
-      cache.settle(2 * round + 1);
+      cache.settle(i);
+      cache.settle(i + 1);
     } else if (warp == kLoneHeadWarps - 1) {
-      put_own(2 * round);
-      put_own(2 * round + 1);
+      own.put(cache, i);
+      own.put(cache, i + 1);
     }
-    __syncthreads();  // queries and own rows are there; nobody still reads the units and the weights before these
+    __syncthreads();  // queries and own rows are there; nobody still reads the weights before these
     n_units = shared.context.n_units;
-    const int left = n_units - cache.unit_of(2 * round);
+    const int left = n_units - cache.deal.unit(i);
     if (left <= 0) break;
-    if (round > 0 && warp == kLoneHeadWarps) cache.bring(2 * round - 2 + cache.n_held, 2);
     if (left > kLoneCluster) {
-      attend<2>(cache, merger, shared, round);
+      attend<kLoneAtOnce>(cache, merger, shared, i);
     } else {
-      attend<1>(cache, merger, shared, round);
+      attend<1>(cache, merger, shared, i);
     }
   }
 
   await_cluster();  // nobody still reads the heads
-  if ((of_q && nth == cache.rank) || (of_k && cache.rank == kLoneGroup)) {
-    store_run<true>(DType::f32, row, LoneHead::piece() * kRunLength, 0, head.x);
+  if ((own.of_q && own.nth == rank) || (own.of_k && rank == kLoneGroup)) {
+    store_run<true>(DType::f32, own.row, LoneHead::piece() * kRunLength, 0, own.head.x);
   }
-  if ((of_k || of_v) && cache.rank == 0 && shared.context.own_page >= 0) {
-    const LoneHeadPool& pool = of_k ? args.k_pool : args.v_pool;
-    std::byte* const to = pool.data + row_in(pool, shared.context.own_page, shared.context.own_slot, cache.kv_head);
-    reinterpret_cast<uint4*>(to)[LoneHead::piece()] = own_words;
-  }
-  await_sent(&shared.arrived);
+  if (rank == 0) own.write(args, shared.context, cache.kv_head);
+  await_sent(shared.arrived);
   const MergedElement total = merge_units(shared, args.max_units, n_units);
-  const int own_row = cache.rank / 2;
+  const int own_row = rank / 2;
   if (tid < kLonePart && own_row < args.group) {
     auto* const out = reinterpret_cast<float*>(args.out.data + (cache.kv_head * args.group + own_row) * args.out.step);
-    out[cache.rank % 2 * kLonePart + tid] = total.max == -INFINITY ? 0.0F : total.acc / total.sum;
+    out[rank % 2 * kLonePart + tid] = total.max == -INFINITY ? 0.0F : total.acc / total.sum;
   }
 #endif
 }

@@ -21,30 +21,37 @@ struct LoneContext {
   std::int32_t own_page;  // where it goes; -1: nowhere
   std::uint32_t own_slot;
   std::int32_t live;
-  std::int32_t unused[3];
+  std::int32_t position;
+  std::int32_t unused[2];
 };
 
-struct LoneHeadsShared {
+// What a block attends with.
+struct LoneUnitsShared {
   uint4 q[2][kLoneGroup * kLoneHeadPieces];               // high and low parts
   uint4 weights[kLoneAtOnce][kLoneGroup][kWeightPieces];  // before there are any: sines and cosines
   float4 max[kLoneAtOnce][kLoneGroup][kUnitWarps / 4];    // of what a row sees, by each warp
-  float2 range_sums[kLoneMaxUnits / kRangeUnits];
   LoneContext context;
-  std::int32_t own_rows[kLoneOwnUnits];  // of the block's units: the row that is the token's own; -1: none
-  std::int32_t seen[kLoneOwnUnits];      // positions of the block's units that the token sees, the first so many
+  std::int32_t own_rows[kWarp];  // of the block's units: the row that is the token's own; -1: none
+  std::int32_t seen[kWarp];      // positions of the block's units that the token sees, the first so many
   float factor[kLoneGroup];
-  std::uint64_t arrived;                  // counts bytes of results,
-  std::uint64_t brought[kLoneHeldUnits];  // of keys and values
+  std::uint64_t brought[kLoneHeldUnits];  // counts bytes of keys and values
+
+  __device__ __forceinline__ float2* turns() { return reinterpret_cast<float2*>(weights); }
+};
+static_assert(sizeof(LoneUnitsShared) == kLoneUnitsFixed && sizeof(LoneUnitsShared) % 16 == 0);
+static_assert(kLonePairs * sizeof(float2) <= kLoneGroup * kWeightPieces * sizeof(uint4));
+
+struct LoneHeadsShared : LoneUnitsShared {
+  float2 range_sums[kLoneMaxUnits / kRangeUnits];
+  std::uint64_t arrived[2];  // the first counts bytes of results
 
   // What follows it.
   __device__ __forceinline__ float* results() { return reinterpret_cast<float*>(this + 1); }  // [units][kLonePart]
   __device__ __forceinline__ float2* sums(int max_units) {                                    // [units]: maximum, sum
     return reinterpret_cast<float2*>(results() + max_units * kLonePart);
   }
-  __device__ __forceinline__ float2* turns() { return reinterpret_cast<float2*>(weights); }
 };
 static_assert(sizeof(LoneHeadsShared) == kLoneHeadsFixed && sizeof(LoneHeadsShared) % 16 == 0);
-static_assert(kLonePairs * sizeof(float2) <= kLoneGroup * kWeightPieces * sizeof(uint4));
 
 // Keys or values of a unit lie in two halves of d. A half has rows of 128 bytes, whose pieces are swapped about so that the
 // same piece of eight neighbouring rows lies in different banks: as copies leave them.
@@ -130,7 +137,7 @@ struct LoneHead {
     }
   }
   // To row `at` of the tiles, where it `is` one, as QueryRows does it. By whole warps.
-  __device__ __forceinline__ void write_query(float scale, int at, bool is, LoneHeadsShared& shared) const {
+  __device__ __forceinline__ void write_query(float scale, int at, bool is, LoneUnitsShared& shared) const {
     float largest = 0;
 #pragma unroll
     for (int j = 0; j < kRunLength; ++j) largest = fmaxf(largest, fabsf(x[j]));
@@ -156,38 +163,42 @@ struct LoneHead {
   }
 };
 
-// q . k of the warp's eight positions of n units, high and low parts.
+// The queries as the left operand, by steps of 16 elements of d. A tile has eight rows; the upper half of the operand are
+// high parts, the lower half low parts.
+struct LoneQueries {
+  unsigned part[kLoneHeadWidth / 16][4];
+
+  __device__ __forceinline__ explicit LoneQueries(const uint4 (&q)[2][kLoneGroup * kLoneHeadPieces]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int at = tile_piece<kLoneHeadWidth>(lane % 8, lane / 16);
+#pragma unroll
+    for (int step = 0; step < kLoneHeadWidth / 16; ++step) {
+      load_tiles(part[step], q[lane / 8 % 2] + further_piece(at, 2 * step));
+    }
+  }
+};
+
+// q . k of the warp's eight positions of n units: high parts, then low parts.
 template <int n>
-__device__ __forceinline__ void add_lone_scores(const uint4 (&q)[2][kLoneGroup * kLoneHeadPieces],
-                                                const uint4* const (&keys)[n], float (&y)[n][2][4]) {
+__device__ __forceinline__ void add_lone_scores(const LoneQueries& q, const uint4* const (&keys)[n], float (&y)[n][4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const uint4* const own_q = q[lane / 16];
-  const int q_at = tile_piece<kLoneHeadWidth>(lane % 8, lane / 8 % 2);
   const int key_at = lone_piece_of(warp * 8 + lane % 8, lane / 8);
 #pragma unroll
   for (int step = 0; step < kLoneHeadWidth / 16; step += 2) {
-    unsigned k[n][4];
 #pragma unroll
-    for (int u = 0; u < n; ++u) load_tiles(k[u], keys[u] + step / 4 * kLoneHalfPieces + (key_at ^ 2 * step % 8));
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      unsigned part[4];  // high, high, low, low: a tile has eight rows, the other eight are zeros
-      load_tiles(part, own_q + further_piece(q_at, 2 * (step + j)));
-      const unsigned high[4] = {part[0], 0, part[1], 0};
-      const unsigned low[4] = {part[2], 0, part[3], 0};
-#pragma unroll
-      for (int u = 0; u < n; ++u) {
-        add_mma_f16_k16(y[u][0], high, k[u][2 * j], k[u][2 * j + 1]);
-        add_mma_f16_k16(y[u][1], low, k[u][2 * j], k[u][2 * j + 1]);
-      }
+    for (int u = 0; u < n; ++u) {
+      unsigned k[4];
+      load_tiles(k, keys[u] + step / 4 * kLoneHalfPieces + (key_at ^ 2 * step % 8));
+      add_mma_f16_k16(y[u], q.part[step], k[0], k[1]);
+      add_mma_f16_k16(y[u], q.part[step + 1], k[2], k[3]);
     }
   }
 }
 
 // Scores of a unit, two positions of a row to a lane, and the row's largest, left for the other warps. `seen`: positions
 // of it, the first so many.
-__device__ __forceinline__ void finish_lone_scores(const float (&y)[2][4], float factor, int seen,
+__device__ __forceinline__ void finish_lone_scores(const float (&y)[4], float factor, int seen,
                                                    float4 (&of_warps)[kLoneGroup][kUnitWarps / 4], float (&scores)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -196,7 +207,7 @@ __device__ __forceinline__ void finish_lone_scores(const float (&y)[2][4], float
   float max = -INFINITY;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    scores[j] = there[j] ? (y[0][j] + y[1][j]) * factor : -INFINITY;
+    scores[j] = there[j] ? (y[j] + y[2 + j]) * factor : -INFINITY;
     if (there[j]) max = fmaxf(max, fmaxf(scores[j], kLeast));
   }
   max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, 1));
@@ -226,11 +237,12 @@ __device__ __forceinline__ void add_lone_values(const uint4 (&weights)[kLoneGrou
   const int own = lone_piece_of(lane, warp * kValueTiles<kLoneHeadWidth>);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    unsigned four[4];
-    load_tiles(four, &weights[lane % 8][lane / 8 + 4 * half]);
-    const unsigned p[2][4] = {{four[0], 0, four[1], 0}, {four[2], 0, four[3], 0}};
-    add_mma_f16_k16(sums, p[0], kOnes, kOnes);
-    add_mma_f16_k16(sums, p[1], kOnes, kOnes);
+    unsigned p[2][4];  // the lower half of the operand is the upper one again: nobody looks at what it gives
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      load_tiles(p[j], &weights[lane % 8][4 * half + 2 * j + lane / 16]);
+      add_mma_f16_k16(sums, p[j], kOnes, kOnes);
+    }
 #pragma unroll
     for (int n = 0; n < kValueTiles<kLoneHeadWidth>; ++n) {
       unsigned v[4];

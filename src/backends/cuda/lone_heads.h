@@ -1,4 +1,4 @@
-// One token's heads and their attention in one launch (lone_heads_plan.h). Host code alone.
+// One token's heads and their attention in one launch (lone_heads_plan.h), or two (long_heads_plan.h). Host code alone.
 #pragma once
 
 #include <memory>

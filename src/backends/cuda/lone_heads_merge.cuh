@@ -105,7 +105,7 @@ struct LoneMerger {
     const int block = lane / 4 * 2 + warp / 4;
     part = address_in_block(shared.results() + warp % 4 * 16 + lane % 4 * 2, block);
     sums = address_in_block(shared.sums(max_units), block);
-    barrier = address_in_block(&shared.arrived, block);
+    barrier = address_in_block(shared.arrived, block);
   }
   __device__ __forceinline__ void take(int unit, const float (&acc)[kValueTiles<kLoneHeadWidth>][4], float max,
                                        float sum) const {

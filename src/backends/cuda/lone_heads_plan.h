@@ -1,5 +1,5 @@
 // Heads and attention of one token in one launch: what head_rows_plan.h does and then what attention_mma_plan.h says, with
-// the bits of both. Heads of 128 elements, up to eight for a KV head; pages of whole units; a context of up to 8,192
+// the bits of both. Heads of 128 elements, up to eight for a KV head; pages of whole units; a context of up to 4,096
 // positions.
 //
 // The blocks of a cluster have one KV head. Each makes the queries, and key and value, by itself, and has every 16th unit of
@@ -18,9 +18,9 @@ inline constexpr int kLoneGroup = 8;                        // heads of a KV hea
 inline constexpr int kLoneCluster = 16;
 inline constexpr int kLonePart = kLoneGroup * kLoneHeadWidth / kLoneCluster;  // elements that a block merges
 inline constexpr int kLoneAtOnce = 2;                                         // units that a block computes together
-inline constexpr int kLoneHeldUnits = 4;   // whose keys and values a block has room for, at most
-inline constexpr int kLoneMaxUnits = 128;  // of a context
-inline constexpr int kLoneOwnUnits = kLoneMaxUnits / kLoneCluster;  // of a block
+inline constexpr int kLoneHeldUnits = 4;         // whose keys and values a block has room for, at most
+inline constexpr int kLoneMaxUnits = 64;         // of a context: over longer ones long_heads_plan.h is faster
+inline constexpr int kLoneOwnUnits = kWarp - 1;  // of a block, at most: a lane each, and the last for the token's own
 inline constexpr int kLonePairs = kLoneHeadWidth / 2;
 inline constexpr int kLoneHeadWarps = kLoneGroup / 2 + 1;  // have heads, two each: queries; key and value
 inline constexpr int kLoneCopyWarps = kUnitWarps - kLoneHeadWarps;
@@ -82,21 +82,23 @@ struct LoneHeadsArgs {
 
 // Units whose keys and values a block has room for.
 constexpr int lone_held_units(std::int64_t max_units) {
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(max_units, kLoneCluster), kLoneHeldUnits));
+  return static_cast<int>(ceil_div(max_units, kLoneCluster));
 }
-// Bytes: queries; weights; maxima; ranges' sums; what the context is; one number per row; barriers. Before it keys and
-// values; after it, of each unit of the context, its part of the rows, and two numbers.
-inline constexpr std::int64_t kLoneHeadsFixed =
+static_assert(lone_held_units(kLoneMaxUnits) <= kLoneHeldUnits);
+// Bytes: queries; weights; maxima; what the context is; two numbers per unit of the block; one per row; barriers.
+inline constexpr std::int64_t kLoneUnitsFixed =
     2 * kLoneGroup * 2 * kLoneHeadWidth +
-    kLoneAtOnce * (kLoneGroup * kWeightPieces * 16 + kLoneGroup * kUnitWarps * 4) + kLoneMaxUnits / kRangeUnits * 8 +
-    kLoneOwnUnits * 8 + 32 + kLoneGroup * 4 + ceil_div(1 + kLoneHeldUnits, 2) * 16;
+    kLoneAtOnce * (kLoneGroup * kWeightPieces * 16 + kLoneGroup * kUnitWarps * 4) + 32 + kWarp * 8 + kLoneGroup * 4 +
+    kLoneHeldUnits * 8;
+// And ranges' sums, a barrier. Before it keys and values; after it, of each unit of the context, its part of the rows,
+// and two numbers.
+inline constexpr std::int64_t kLoneHeadsFixed = kLoneUnitsFixed + kLoneMaxUnits / kRangeUnits * 8 + 16;
 inline constexpr std::int64_t kLoneUnitBytes = 2 * kUnit * 2 * kLoneHeadWidth;
 constexpr std::int64_t lone_heads_shared(std::int64_t max_units) {
   return kLoneHeadsFixed + lone_held_units(max_units) * kLoneUnitBytes + max_units * (kLonePart * 4 + 8);
 }
-static_assert(lone_heads_shared(48) + 93 * 1024 <= 226 * 1024);  // beside the products before it,
-static_assert(lone_heads_shared(72) + 68 * 1024 <= 226 * 1024);  // where those are of Q4_K
-static_assert(lone_heads_shared(kLoneMaxUnits) <= 220 * 1024);
+static_assert(lone_heads_shared(48) + 93 * 1024 <= 226 * 1024);             // beside the products before it,
+static_assert(lone_heads_shared(kLoneMaxUnits) + 68 * 1024 <= 226 * 1024);  // where those are of Q4_K
 
 constexpr LaunchPlan lone_heads_plan(const LoneHeadsArgs& args) {
   return {.blocks = std::int64_t{args.n_kv_heads} * kLoneCluster,

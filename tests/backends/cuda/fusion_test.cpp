@@ -560,7 +560,7 @@ TEST(CudaFusion, OneTokensExpertsAreThoseOfItsRule) {
   }
 }
 
-// One launch where there are clusters and it is made for such heads; else attention goes by itself.
+// One op where it is made for such heads, by a cluster over a short context; else attention goes by itself.
 TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
   if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
   CudaDevice device;
@@ -578,7 +578,7 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
         Kind{128, 2, true, RopeStyle::neox, true, 1e30F}, Kind{128, 6, true, RopeStyle::neox, true, INFINITY},
         Kind{128, 16, true, RopeStyle::neox, false, 1, 16}, Kind{128, 18, true, RopeStyle::neox, false},
         Kind{128, 6, false, RopeStyle::interleaved, false}, Kind{64, 16, true, RopeStyle::neox, false}}) {
-    for (const std::int32_t at : {0, 64, 511, 700, 2100, 7030}) {
+    for (const std::int32_t at : {0, 64, 511, 700, 2100, 4090, 7030}) {
       for (const std::int32_t seq : {1, 0, 7}) {
         if (seq != 1 && at != 700) continue;
         Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
@@ -587,11 +587,28 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
                                                     .seq = seq,
                                                     .at = at,
                                                     .page = kind.page,
+                                                    .context = at < 4096 ? 4096 : 7040,
                                                     .products = products,
                                                     .size = kind.size});
         const std::size_t apart = kind.together && device.target().capability >= 90 ? 0 : 1;
         expect_the_same_together(device, block, program, (products ? 2 : 1) + apart, 1);
       }
+    }
+  }
+}
+
+// Over a context for which there are two launches: blocks have single units, whole ranges, or both.
+TEST(CudaFusion, AttentionOfALongContextTakesTheHeadsOfOneToken) {
+  if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
+  CudaDevice device;
+  if (device.target().capability < 90) GTEST_SKIP() << "skipped: a kernel of Hopper's";
+  for (const std::int32_t at : {0, 130, 9000, 33791, 34500, 40959}) {
+    for (const std::int32_t seq : {1, 0, 7}) {
+      if (seq != 1 && at != 130) continue;
+      Block block{.device = device, .d_head = 128};
+      const Program program =
+          block.record_heads({.n_heads = at == 130 ? 6 : 16, .seq = seq, .at = at, .context = 40960});
+      expect_the_same_together(device, block, program, 2, 1);
     }
   }
 }
@@ -606,7 +623,8 @@ TEST(CudaFusion, AttentionKnowsItsTokensBeforeTheirHeadsAreThere) {
         if (n_tokens == 1 && context == 2048) continue;
         Block block{.device = device, .d_head = 128};
         const Program program = block.record_heads({.n_tokens = n_tokens, .at = 1100, .context = context});
-        expect_the_same_together(device, block, program, 3, n_tokens);
+        const bool alone = n_tokens == 1 && device.target().capability >= 90;  // then heads and attention are one op
+        expect_the_same_together(device, block, program, alone ? 2 : 3, n_tokens);
       }
     }
   }
