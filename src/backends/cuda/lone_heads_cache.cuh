@@ -8,8 +8,8 @@ namespace conclave::cuda {
 static_assert(kLonePairs <= kLoneCopyWarps * kWarp);
 
 // What a warp that copies knows: lane i of the block's ith unit. `Deal` says which units a block has, and in which of
-// its places each of them lies: unit(i), of at most kMost; place(i) with phase(i) of its barrier; and see(position) before
-// all of them.
+// its places each of them lies: unit(i), of at most kMost; place(i) with phase(i) of its barrier; and see(position)
+// before all of them.
 template <class Deal>
 struct LoneCache {
   const LoneHeadsArgs& args;

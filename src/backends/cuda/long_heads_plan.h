@@ -1,9 +1,15 @@
-// Heads and attention of one token over a long context, in two launches: what lone_heads_plan.h says, with the same bits,
-// by blocks that share a KV head and are no cluster, as many as there are multiprocessors for.
+// Heads and attention of one token over a long context, in two launches: what lone_heads_plan.h says, with the same
+// bits, by blocks that share a KV head and are no cluster, as many as there are multiprocessors for.
 //
-// The blocks of a KV head are dealt whole ranges as long as each gets as many of them, and units of what is left. A range
-// is merged where it is computed; so what is left for the second launch is a range of each, or up to eight units of each.
-// Its blocks have 32 elements of a row each: some threads merge the units of each range, then one warp the ranges.
+// The blocks of a KV head are dealt whole ranges as long as each gets as many of them, and units of what is left. One
+// warp of a block copies, the others attend. A range is merged where it is computed; so what is left for the second
+// launch is a range now and then, and up to eight units of each block. Its blocks have 32 elements of a row each: some
+// threads merge the units of each range, then one warp the ranges.
+//
+// H200, 2026-11-16, 12 layers: 1,339 to 1,509 tokens/s after 32,768 positions, 2,169 to 2,328 after 4,096; where the
+// context is short, a cluster is faster (2,768 instead of 2,485). Keys and values come at 3 TB/s, and it is not known
+// why not faster. Lost: two blocks a multiprocessor (6%), units one by one (1 to 2%), the next kernel started before
+// this one ends (3%), some of the next layer's keys and values fetched into the L2 while the router runs (1 to 5%).
 #pragma once
 
 #include "backends/cuda/lone_heads_plan.h"
@@ -47,8 +53,8 @@ static_assert(LongDeal(33, 4096).n_whole == 0 && LongDeal(33, 4096).count(0) == 
 static_assert(LongDeal(33, 32768).unit(2, 7) == 23 && LongDeal(33, 32768).unit(2, 9) == 264 + 2 + 33);
 static_assert(LongDeal(33, 31 * 33 * 64).count(32) == kLoneOwnUnits);
 
-// What the first launch leaves for the second, [n_kv_heads][max_units] of it: of a unit, or of a range in the place of its
-// first unit.
+// What the first launch leaves for the second, [n_kv_heads][max_units] of it: of a unit, or of a range in the place of
+// its first unit.
 struct LongKept {
   float* acc = nullptr;    // [kLoneGroup][128]
   float* sums = nullptr;   // [kLoneGroup][2]: maximum, sum
