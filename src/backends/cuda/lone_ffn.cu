@@ -60,7 +60,7 @@ __device__ __noinline__ void leave_routing(const LoneFfnArgs& args, const std::i
   const bool has = lane < how.rule.top_k;
   const std::int32_t expert = has ? experts[lane] : 0;
   const float own = has ? __ldcg(args.logits + expert) : lowest();
-  const LogitSurvey<kPer> row(how.rule, l);
+  const LogitSurvey<kPer> row(how, l);
   const float weight = slot_weight(how, {expert, from_order(order_of(ordered(own))), row.max, row.total, row.usable});
   if (!live) return;
   if (has) {

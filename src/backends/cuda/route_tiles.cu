@@ -14,7 +14,7 @@ struct TileLists {
 };
 
 template <int kPer>
-__global__ void __launch_bounds__(kRouteTileWarps* kWarp)
+__global__ void __launch_bounds__(kRouteTileWarps* kWarp, kPer <= 4 ? 3 : 1)
     route_tile(const __grid_constant__ RouteGroupArgs args, const TileLists lists) {
   begin();
   extern __shared__ std::uint32_t tile_words[];

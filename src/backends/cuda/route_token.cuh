@@ -20,7 +20,7 @@ struct RoutedSlot {
 struct ChosenSlot {
   std::int32_t expert;
   float logit;  // minus infinity in lanes past top_k: they have no weight
-  float max;    // of all logits, and the sum of their exponentials where there is one
+  float max;    // of all logits, and the sum of their exponentials where that is wanted
   float total;
   bool usable;
 };
@@ -139,7 +139,39 @@ __device__ __forceinline__ std::uint32_t chosen_groups(const RouteRule& how, con
   return __ballot_sync(kAllLanes, lane < n_groups && better < static_cast<std::int32_t>(how.rule.top_groups));
 }
 
-// What is known of a row of logits before any is chosen: their maximum and, for a softmax, the sum of exponentials.
+// An expert and its rank in order_of() form: the larger is the better, of equal ranks the lower expert.
+__device__ __forceinline__ std::uint64_t ranked_expert(std::uint32_t key, std::int32_t expert) {
+  return std::uint64_t{key} << 32 | ~static_cast<std::uint32_t>(expert);
+}
+__device__ __forceinline__ std::int32_t expert_of(std::uint64_t ranked) {
+  return static_cast<std::int32_t>(~static_cast<std::uint32_t>(ranked));
+}
+// Batcher's network: descending.
+template <int kCount>
+__device__ __forceinline__ void put_best_first(std::uint64_t (&ranked)[kCount]) {
+#pragma unroll
+  for (int merged = 1; merged < kCount; merged *= 2) {
+#pragma unroll
+    for (int apart = merged; apart > 0; apart /= 2) {
+#pragma unroll
+      for (int i = apart % merged; i + apart < kCount; ++i) {
+        if ((i - apart % merged) / apart % 2 != 0 || i / (2 * merged) != (i + apart) / (2 * merged)) continue;
+        const std::uint64_t better = ::max(ranked[i], ranked[i + apart]);
+        ranked[i + apart] = ::min(ranked[i], ranked[i + apart]);
+        ranked[i] = better;
+      }
+    }
+  }
+}
+
+// Whether the sum over all experts can matter: not where the best logit is chosen in any case, whose exponential is 1,
+// and weights are divided by the sum of the chosen, unless that is less than 2^-14 of the sum over all.
+__device__ __forceinline__ bool wants_total(const RouteRule& how) {
+  return how.rule.score == Score::softmax && !(how.by_logit && how.rule.renormalize && how.rule.n_groups <= 1);
+}
+static_assert(kMaxWarpExperts <= 1 << 14);
+
+// What is known of a row of logits before any is chosen: their maximum and, where it is wanted, the sum of exponentials.
 template <int kPer>
 struct LogitSurvey {
   float exps[kPer] = {};
@@ -148,7 +180,7 @@ struct LogitSurvey {
   bool usable = false;
 
   // All 32 lanes call it, with the lane's logits as load_logits() gives them; it puts them in order.
-  __device__ __forceinline__ LogitSurvey(const RoutingRule& rule, float (&l)[kPer]) {
+  __device__ __forceinline__ LogitSurvey(const RouteRule& how, float (&l)[kPer]) {
     std::uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
@@ -159,7 +191,7 @@ struct LogitSurvey {
     if (largest == kLowestOrder) return;
     usable = true;
     max = from_order(largest);
-    if (rule.score != Score::softmax) return;
+    if (!wants_total(how)) return;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {  // what is not there is minus infinity: it adds nothing
       exps[i] = score_exp(l[i] - max);
@@ -177,7 +209,7 @@ __device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const auto top_k = static_cast<std::int32_t>(rule.top_k);
   const bool by_logit = how.by_logit;
-  const LogitSurvey<kPer> row(rule, l);
+  const LogitSurvey<kPer> row(how, l);
   if (!row.usable) return {lane < top_k ? lane : 0, lowest(), lowest(), 0.0F, false};
 
   std::uint32_t keys[kPer];
@@ -198,43 +230,42 @@ __device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&
   }
 
   // Per round the best of all lanes' bests; ties to the lower expert.
-  std::uint32_t mine = 0;
-  std::int32_t my_expert = 0;
-  const auto find_mine = [&] {
-    mine = 0;
+  std::uint64_t ranked[kPer];
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      if (keys[i] > mine) {
-        mine = keys[i];
-        my_expert = i * kWarp + lane;
-      }
-    }
-  };
-  find_mine();
+  for (int i = 0; i < kPer; ++i) ranked[i] = ranked_expert(keys[i], i * kWarp + lane);
+  put_best_first(ranked);
   std::int32_t expert = 0;
-  float logit = lowest();
+  std::uint32_t key = 0;
   for (std::int32_t s = 0; s < top_k; ++s) {
+    const auto mine = static_cast<std::uint32_t>(ranked[0] >> 32);
     const std::uint32_t best = __reduce_max_sync(kAllLanes, mine);
-    const auto winner = static_cast<std::int32_t>(
-        __reduce_min_sync(kAllLanes, mine == best ? static_cast<std::uint32_t>(my_expert) : 0x7FFFFFFFU));
-    float taken = 0;
-    if (mine == best && my_expert == winner) {
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) {
-        if (i * kWarp + lane == winner) {
-          taken = l[i];
-          keys[i] = 0;
-        }
-      }
-      find_mine();
+    std::uint32_t holders = __ballot_sync(kAllLanes, mine == best);
+    if ((holders & (holders - 1)) != 0) {
+      const auto low = static_cast<std::uint32_t>(ranked[0]);
+      const std::uint32_t winner = __reduce_max_sync(kAllLanes, mine == best ? low : 0U);
+      holders = __ballot_sync(kAllLanes, mine == best && low == winner);
     }
-    const float chosen_logit = by_logit ? from_order(best) : __shfl_sync(kAllLanes, taken, winner % kWarp);
+    const int holder = __ffs(static_cast<int>(holders)) - 1;
+    const std::int32_t winner = __shfl_sync(kAllLanes, expert_of(ranked[0]), holder);
     if (s == lane) {
       expert = winner;
-      logit = chosen_logit;
+      key = best;
+    }
+    if (lane == holder) {
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) ranked[i] = i + 1 < kPer ? ranked[i + 1] : 0;
     }
   }
 
+  float logit = from_order(key);
+  if (!by_logit) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) {
+      const float other = __shfl_sync(kAllLanes, l[i], expert % kWarp);
+      if (expert / kWarp == i) logit = other;
+    }
+  }
+  if (lane >= top_k) logit = lowest();
   return {expert, logit, row.max, row.total, true};
 }
 
