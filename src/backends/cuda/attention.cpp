@@ -169,8 +169,9 @@ class CudaMmaAttention final : public CudaOp {
 // Prompts on Hopper.
 class CudaPrefillAttention final : public CudaOp {
  public:
-  CudaPrefillAttention(const Attention& op, const Target& target, const BankOut& bank)
+  CudaPrefillAttention(const Attention& op, const Target& target, bool early, const BankOut& bank)
       : args_(args_of(op)), what_(what_of(op)) {
+    args_.early = early;
     args_.bank = bank;
     const AttentionSizes sizes = sizes_of(op, args_);
     plan_ = prefill_plan(sizes, target.multiprocessors);
@@ -212,7 +213,7 @@ AttentionKernel attention_kernel(const Attention& op, const Target& target) {
 std::unique_ptr<CudaOp> make_cuda_op(const Attention& op, const Target& target) {
   switch (attention_kernel(op, target)) {
     case AttentionKernel::prefill:
-      return std::make_unique<CudaPrefillAttention>(op, target, BankOut{});
+      return std::make_unique<CudaPrefillAttention>(op, target, false, BankOut{});
     case AttentionKernel::mma:
       return std::make_unique<CudaMmaAttention>(op, target);
     case AttentionKernel::any:
@@ -228,7 +229,7 @@ bool takes_mma_attention(const Attention& op, const Target& target) {
 std::unique_ptr<CudaOp> make_attention(const Attention& op, const Target& target, bool early, const BankOut& bank) {
   const AttentionKernel kernel = attention_kernel(op, target);
   if (kernel == AttentionKernel::prefill && bank.bf16 != nullptr) {
-    return std::make_unique<CudaPrefillAttention>(op, target, bank);
+    return std::make_unique<CudaPrefillAttention>(op, target, early, bank);
   }
   if (kernel != AttentionKernel::mma || bank.bf16 != nullptr) return nullptr;
   auto made = std::make_unique<CudaMmaAttention>(op, target);

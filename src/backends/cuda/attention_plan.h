@@ -58,7 +58,7 @@ struct AttentionArgs {
   std::int64_t context = 0;  // positions that the page table has room for, at most 2^31
   std::int32_t group = 1;    // heads that share a KV head
   bool vectors = false;      // K and V are 16-bit numbers in whole aligned 16-byte words, K no wider than a slice
-  bool early = false;  // decode: of what it reads the op before writes queries, keys and values alone (launch.cuh)
+  bool early = false;        // of what it reads the op before writes queries, keys and values alone (launch.cuh)
   float scale = 1;
   BankOut bank;  // where rows of `out`, [n_tokens, n_heads * d_v], are left, too: decode as int8, prefill as bf16
   // Results of units first_unit .. first_unit + n_kept - 1 of each row, and what earlier passes have come to.

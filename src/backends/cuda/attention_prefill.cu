@@ -317,8 +317,9 @@ template <int d>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? kPrefillThreads : kWarp, 1)
     prefill_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ AttentionCut cut,
                    const __grid_constant__ KeptRanges kept, PrefillScale scale) {
-  begin();
+  begin_unless(args.early);
 #if !CONCLAVE_HOPPER
+  begin_if(args.early);
   static_cast<void>(scale);
 #else
   extern __shared__ std::byte prefill_memory[];
@@ -342,12 +343,14 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? kPrefillThreads : kWarp, 1)
                  [&](const PrefillRun& run) { Copying<d>(args, run, shared).copy(count); });
     end_copies();
     await_copies<0>();
+    begin_if(args.early);  // where there was no run
   } else {
     more_registers<attending_registers(d)>();
     const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kPrefillGroup, 0);
     if (group == 1) give_turn(kTurnBarrier);
     for_each_run(args, cut, kept.n_ranges > 0, [&](const PrefillRun& run) {
       const int first = group * kPrefillGroupRows;
+      begin_if(args.early);
       if (run.rows.n <= first) {
         pass_units<d>(run, shared, count);
         return;
@@ -363,6 +366,7 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? kPrefillThreads : kWarp, 1)
       group_barrier(kGroupBarrier + group);
       Attending<d>(args, kept, run, group, shared, by).attend(count);
     });
+    begin_if(args.early);
   }
 #endif
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/attention_prefill.cuh"
+#include "backends/cuda/launch.cuh"
 
 namespace conclave::cuda {
 
@@ -104,6 +105,7 @@ class Copying {
     found.there = __ballot_sync(kAllLanes, found.at.k >= 0);
     const unsigned place = stage.place();
     barrier_wait(&shared_.no_keys[place], stage.parity() ^ 1U);
+    begin_if(args_.early);
     if (thread() % kWarp == 0) {
       reinterpret_cast<unsigned*>(&shared_.there[place])[thread() / kWarp] = found.there;
       barrier_arrive(&shared_.has_keys[place]);
