@@ -109,7 +109,7 @@ __device__ __forceinline__ int prefill_start_place(int row) {
 template <int kRows>
 __device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, const unsigned* starts,
                                                   int first, int count, int lane) {
-  constexpr int kStep = 8 * prefill_gathering(kRows);
+  constexpr int kStep = 8 * prefill_gathering(kRows, false);
   const int part = lane % 16;
   const int second = lane / 16;  // of two rows at once
   const std::byte* from = reinterpret_cast<const std::byte*>(x) + 16 * part;

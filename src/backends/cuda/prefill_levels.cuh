@@ -27,15 +27,14 @@ class PrefillLevels {
 
   // `column`: the lane's first column's superblock in shared memory. q6_k: superblock c, whose d is in the word at `d`.
   __device__ __forceinline__ void load_scales(const std::byte* column, const std::byte* d, int c, int t) {
+    if constexpr (is_affine(type)) {
+      affine_scales(column, t);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const std::byte* from = column + 8 * j * kStride;
-      if constexpr (is_affine(type)) {
-        affine_scales(j, from, t);
-      } else {
+      for (int j = 0; j < 2; ++j) {
         const unsigned word = word_at(d + 8 * j * 4);
         factor_[j] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16 * (c & 1))));
-        packed_[j] = word_at(from + 192 + 4 * t) ^ 0x80808080U;
+        packed_[j] = word_at(column + 8 * j * kStride + 192 + 4 * t) ^ 0x80808080U;
       }
     }
   }
@@ -92,9 +91,6 @@ class PrefillLevels {
   static __device__ __forceinline__ unsigned word_at(const std::byte* p) {
     return *reinterpret_cast<const unsigned*>(p);
   }
-  static __device__ __forceinline__ unsigned short_at(const std::byte* p) {
-    return *reinterpret_cast<const std::uint16_t*>(p);
-  }
   template <int n>
   static __device__ __forceinline__ void two_at(const std::byte* p, unsigned (&to)[n]) {
     const auto two = *reinterpret_cast<const uint2*>(p);
@@ -105,27 +101,33 @@ class PrefillLevels {
     return __funnelshift_l(word, word, static_cast<unsigned>(bits));
   }
 
-  // Groups 2 t and 2 t + 1 of src/quant/k_scales.h: two bytes each of the three words.
-  __device__ __forceinline__ void affine_scales(int j, const std::byte* from, int t) {
-    const std::byte* mine = from + 4 + 2 * (t % 2);
-    const unsigned first = short_at(mine);
-    const unsigned second = short_at(mine + 4);
-    const unsigned third = short_at(mine + 8);
+  // Groups 2 t and 2 t + 1 of src/quant/k_scales.h: two bytes each of the three words, of both columns side by side.
+  __device__ __forceinline__ void affine_scales(const std::byte* column, int t) {
+    const auto one = *reinterpret_cast<const uint4*>(column);
+    const auto other = *reinterpret_cast<const uint4*>(column + 8 * kStride);
+    const unsigned mine = t % 2 == 0 ? 0x5410U : 0x7632U;
+    const unsigned first = __byte_perm(one.y, other.y, mine);
+    const unsigned second = __byte_perm(one.z, other.z, mine);
+    const unsigned third = __byte_perm(one.w, other.w, mine);
     const bool upper = t >= 2;
-    const unsigned scales = upper ? (third & 0x0F0FU) | (first >> 2 & 0x3030U) : first & 0x3F3FU;
-    const unsigned mins = upper ? (third >> 4 & 0x0F0FU) | (second >> 2 & 0x3030U) : second & 0x3F3FU;
-    const unsigned head = word_at(from);
-    const float d = __half2float(__ushort_as_half(static_cast<unsigned short>(head)));
-    const float dmin = __half2float(__ushort_as_half(static_cast<unsigned short>(head >> 16)));
-    // Of q4_k the first group's levels are four bits lower than the second's.
-    scale_[j] = type == DType::q4_k ? products(scales, d * 0x1p105F, d * 0x1p101F)
-                                    : products(scales, d * 0x1p102F, d * 0x1p102F);
-    offset_[j] = products(mins, dmin * -kPrefillSmaller, dmin * -kPrefillSmaller);
+    const unsigned scales = upper ? (third & 0x0F0F0F0FU) | (first >> 2 & 0x30303030U) : first & 0x3F3F3F3FU;
+    const unsigned mins = upper ? (third >> 4 & 0x0F0F0F0FU) | (second >> 2 & 0x30303030U) : second & 0x3F3F3F3FU;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const unsigned head = j == 0 ? one.x : other.x;
+      const unsigned both = j == 0 ? 0x4140U : 0x4342U;
+      // Of q4_k the first group's levels are four bits lower than the second's.
+      scale_[j] = bf16_pair_fma(products(__byte_perm(scales, 0, both), low_half(head) * 0x1p100F),
+                                type == DType::q4_k ? 0x4C004E00U : 0x4C804C80U, 0U);  // 2^29 and 2^25, or 2^26
+      offset_[j] = products(__byte_perm(mins, 0, both), low_half(head >> 16) * (-0x1p24F * kPrefillSmaller));
+    }
   }
-  // Two bytes below 64, each times its factor: exact, then rounded to a pair.
-  static __device__ __forceinline__ unsigned products(unsigned bytes, float first, float second) {
-    return bf16_pair(fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4055)), first, -128.0F * first),
-                     fmaf(__uint_as_float(__byte_perm(bytes, 0x43U, 0x4155)), second, -128.0F * second));
+  static __device__ __forceinline__ float low_half(unsigned word) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(word)));
+  }
+  // Two numbers below 64, which are 2^24 times smaller if read as f16, times a factor: exact, then rounded to a pair.
+  static __device__ __forceinline__ unsigned products(unsigned two, float factor) {
+    return bf16_pair(low_half(two) * factor, low_half(two >> 16) * factor);
   }
 
   // Two levels of column j for step i: elements 0 and 2 of four, or 1 and 3.

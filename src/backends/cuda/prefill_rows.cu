@@ -16,8 +16,8 @@ namespace {
 
 #if CONCLAVE_HOPPER
 
-// One of the warps that copy weights, 32 columns at a time.
-template <DType type, int kRows>
+// One of kCopying warps that copy weights, 32 columns at a time.
+template <DType type, int kRows, int kCopying>
 __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const PrefillCut& cut,
                                                 const PrefillMemory<type, kRows>& memory, int first) {
   constexpr int kColumns = prefill_columns(kRows);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
     const PrefillColumnsOf at{args, args.side[tile.side], tile.expert, tile.first};
     __syncwarp();
 #pragma unroll 1
-    for (int i = first; i < kColumns / kWarp; i += prefill_copying(kRows)) {
+    for (int i = first; i < kColumns / kWarp; i += kCopying) {
       shared.starts[kWarp * i + lane] = prefill_start<type>(at.address(kWarp * i + lane), lane);
     }
     __syncwarp();
@@ -42,7 +42,7 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
       barrier_wait(&shared.weights_empty[ring.place], ring.parity ^ 1U);
       const unsigned to = shared_address(memory.weights(ring.place));
 #pragma unroll 1
-      for (int i = first; i < kColumns / kWarp; i += prefill_copying(kRows)) {
+      for (int i = first; i < kColumns / kWarp; i += kCopying) {
         copy_prefill_weights<type>(to + kBytes * i, to + kColumns * prefill_column_stride(type) + 4 * kWarp * i,
                                    shared.starts + kWarp * i, c, args, lane);
       }
@@ -77,10 +77,11 @@ __device__ __forceinline__ void prefill_boxes(const PrefillArgs& args, const Pre
   }
 }
 
-// One of the warps that gather rows, and say what all need to know of a tile.
-template <DType type, int kRows>
+// One of the warps that gather rows, and say what all need to know of a tile. kBoxes: the only one.
+template <DType type, int kRows, bool kBoxes>
 __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut, const RowBoxes& boxes,
                                                const PrefillMemory<type, kRows>& memory, int first) {
+  constexpr int kGathering = prefill_gathering(kRows, kBoxes);
   auto& shared = memory.shared();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   PrefillTiles tiles{args, cut};
@@ -92,8 +93,8 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
     barrier_wait(&shared.done[told.place], told.parity ^ 1U);
     if (tile.list >= 0) {
 #pragma unroll
-      for (int i = 0; i * prefill_gathering(kRows) < kRows; i += kWarp) {
-        const int row = (i + lane) / 8 * 8 * prefill_gathering(kRows) + 8 * first + lane % 8;
+      for (int i = 0; i * kGathering < kRows; i += kWarp) {
+        const int row = (i + lane) / 8 * 8 * kGathering + 8 * first + lane % 8;
         TableSlot slot{-1, -1};
         if (row < tile.count) slot = slot_of(args.table, tile.list, tile.first_row + row);
         if (row >= kRows) continue;
@@ -107,17 +108,16 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
     __syncwarp();  // lanes read each other's starts
     barrier_arrive(&shared.known[told.place]);
     if (tile.list < 0) break;
-    if (boxes.given) {
-      if (first == 0) prefill_boxes<type, kRows>(args, tile, boxes, memory, ring, lane);
-      __syncwarp();
-      continue;
-    }
+    if constexpr (kBoxes) {
+      prefill_boxes<type, kRows>(args, tile, boxes, memory, ring, lane);
+    } else {
 #pragma unroll 1
-    for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
-      barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
-      copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2), shared.row_starts,
-                               first, tile.count, lane);
-      barrier_arrive_with_copies(&shared.rows_full[ring.place]);
+      for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
+        barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
+        copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2),
+                                 shared.row_starts, first, tile.count, lane);
+        barrier_arrive_with_copies(&shared.rows_full[ring.place]);
+      }
     }
     __syncwarp();
   }
@@ -133,7 +133,7 @@ struct PrefillRings {
 };
 
 // A tile of up to N rows, by one of the warps that multiply.
-template <DType type, int kRows, int N>
+template <DType type, int kRows, bool kGateUp, int N>
 __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
                                              const PrefillMemory<type, kRows>& memory,
                                              PrefillRings<type, kRows>& rings) {
@@ -147,7 +147,9 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   auto& shared = memory.shared();
   float y[N / 2] = {};
   Levels levels;
-  unsigned a[4];
+  constexpr int kTogether = prefill_steps(kRows, kGateUp);
+  static_assert(Levels::kSteps % kTogether == 0);
+  unsigned a[kTogether][4];
 #pragma unroll 1
   for (int c = 0; c < args.chunks; ++c, rings.weights.next()) {
     const int place = rings.weights.place;
@@ -160,45 +162,49 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
       levels.begin_half(half);
       std::uint64_t rows = 0;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 8; i += kTogether) {
         if (i % Levels::kSteps == 0) levels.load(from, t, half, i / Levels::kSteps);
         if (half == 1 && i == 8 - Levels::kSteps) {
           __syncwarp();
           if (lane == 0) barrier_arrive(&shared.weights_empty[place]);
         }
-        levels.step(i % Levels::kSteps, t, a);
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) levels.step((i + j) % Levels::kSteps, t, a[j]);
         if (i == 0) {
           barrier_wait(&shared.rows_full[rings.rows.place], rings.rows.parity);
           shared_for_wgmma();
           rows = rows_descriptor(shared_address(memory.rows(rings.rows.place)));
         }
         wgmma_fence();
-        wgmma_bf16<N>(y, a, descriptor_at(rows, i / 4 * prefill_slice(kRows) + i % 4 * 32));
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+          wgmma_bf16<N>(y, a[j], descriptor_at(rows, (i + j) / 4 * prefill_slice(kRows) + (i + j) % 4 * 32));
+        }
         wgmma_commit();
-        // Other warpgroups multiply, too: two steps at a time are no faster.
         wgmma_wait<0>();
       }
       if (lane == 0) barrier_arrive(&shared.rows_empty[rings.rows.place]);
     }
   }
-  PrefillStore<prefill_out_rows(type, kRows)>{args, tile, slots, shared.out[warp / 4], warp, lane}.template store<N>(y);
+  PrefillStore<prefill_out_rows(type, kRows), kGateUp>{args, tile, slots, shared.out[warp / 4], warp, lane}
+      .template store<N>(y);
 }
 
 // The same for the first N of several that is enough.
-template <DType type, int kRows, int N, int... kMore>
+template <DType type, int kRows, bool kGateUp, int N, int... kMore>
 __device__ __forceinline__ void prefill_tile_of(const PrefillArgs& args, const PrefillTile& tile,
                                                 const TableSlot* slots, const PrefillMemory<type, kRows>& memory,
                                                 PrefillRings<type, kRows>& rings) {
   if constexpr (N < kRows) {
     if (tile.count > N) {
-      prefill_tile_of<type, kRows, kMore...>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, kMore...>(args, tile, slots, memory, rings);
       return;
     }
   }
-  prefill_tile<type, kRows, N>(args, tile, slots, memory, rings);
+  prefill_tile<type, kRows, kGateUp, N>(args, tile, slots, memory, rings);
 }
 
-template <DType type, int kRows>
+template <DType type, int kRows, bool kGateUp>
 __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const PrefillMemory<type, kRows>& memory) {
   auto& shared = memory.shared();
   PrefillRings<type, kRows> rings;
@@ -210,9 +216,9 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if constexpr (kRows == kPrefillShortRows) {
-      prefill_tile_of<type, kRows, 16, 32, 48>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, 16, 32, 48>(args, tile, slots, memory, rings);
     } else {
-      prefill_tile_of<type, kRows, 16, 32, 64, 96, 112, 128, 144, 160>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, 16, 32, 48, 64, 96, 112, 128, 144, 160>(args, tile, slots, memory, rings);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -222,7 +228,7 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 #endif
 
 // Where it has no body, launch bounds tell (prefill_rows_built).
-template <DType type, int kRows>
+template <DType type, int kRows, bool kGateUp>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
     prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut,
                  const __grid_constant__ RowBoxes boxes) {
@@ -230,18 +236,20 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
   extern __shared__ std::byte prefill_memory[];
   const PrefillMemory<type, kRows> memory{prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U};
   constexpr int kWarps = prefill_warps(kRows);
+  const int gathering = prefill_gathering(kRows, boxes.given);
+  const int copying = kPrefillHelpers - gathering;
   if (threadIdx.x == 0) {
     auto& shared = memory.shared();
     for (int i = 0; i < prefill_weight_stages(type, kRows); ++i) {
-      barrier_init(&shared.weights_full[i], prefill_copying(kRows) * kWarp);
+      barrier_init(&shared.weights_full[i], copying * kWarp);
       barrier_init(&shared.weights_empty[i], kWarps);
     }
     for (int i = 0; i < prefill_halves(type, kRows); ++i) {
-      barrier_init(&shared.rows_full[i], boxes.given ? 1 : prefill_gathering(kRows) * kWarp);
+      barrier_init(&shared.rows_full[i], boxes.given ? 1 : gathering * kWarp);
       barrier_init(&shared.rows_empty[i], kWarps);
     }
     for (int i = 0; i < kPrefillTold; ++i) {
-      barrier_init(&shared.known[i], prefill_gathering(kRows) * kWarp);
+      barrier_init(&shared.known[i], gathering * kWarp);
       barrier_init(&shared.done[i], kWarps);
     }
     end_barrier_init();
@@ -251,15 +259,26 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
   if (warp < kWarps) {
     begin();
     more_registers<prefill_multiplying_registers(kRows)>();
-    prefill_multiply<type, kRows>(args, memory);
+    prefill_multiply<type, kRows, kGateUp>(args, memory);
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
-    if (warp < kWarps + prefill_gathering(kRows)) {
-      begin();
-      prefill_gather<type, kRows>(args, cut, boxes, memory, warp - kWarps);
-    } else {
+    const int helper = warp - kWarps;
+    if (helper >= gathering) {
       if (!args.early) begin();
-      prefill_weights<type, kRows>(args, cut, memory, warp - kWarps - prefill_gathering(kRows));
+      if (boxes.given) {
+        prefill_weights<type, kRows, kPrefillHelpers - prefill_gathering(kRows, true)>(args, cut, memory,
+                                                                                       helper - gathering);
+      } else {
+        prefill_weights<type, kRows, kPrefillHelpers - prefill_gathering(kRows, false)>(args, cut, memory,
+                                                                                        helper - gathering);
+      }
+    } else {
+      begin();
+      if (boxes.given) {
+        prefill_gather<type, kRows, true>(args, cut, boxes, memory, helper);
+      } else {
+        prefill_gather<type, kRows, false>(args, cut, boxes, memory, helper);
+      }
     }
   }
 #else
@@ -277,17 +296,19 @@ int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stre
   const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
   const RowBoxes boxes =
       table.from == nullptr ? row_boxes(args.x, table.n_from, prefill_bank_stride(args.k), args.x_stride) : RowBoxes{};
-  if (cut.room == kPrefillShortRows) {
-    return launch(prefill_rows<type, kPrefillShortRows>, plan, stream, args, cut, boxes);
-  }
-  return launch(prefill_rows<type, prefill_long_rows(type)>, plan, stream, args, cut, boxes);
+  const auto kernel = cut.room == kPrefillShortRows
+                          ? (args.up != nullptr ? prefill_rows<type, kPrefillShortRows, true>
+                                                : prefill_rows<type, kPrefillShortRows, false>)
+                          : (args.up != nullptr ? prefill_rows<type, prefill_long_rows(type), true>
+                                                : prefill_rows<type, prefill_long_rows(type), false>);
+  return launch(kernel, plan, stream, args, cut, boxes);
 }
 
 }  // namespace
 
 bool prefill_rows_built() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, prefill_rows<DType::q4_k, kPrefillRows>) == cudaSuccess &&
+  return cudaFuncGetAttributes(&attributes, prefill_rows<DType::q4_k, kPrefillRows, false>) == cudaSuccess &&
          attributes.maxThreadsPerBlock >= prefill_threads(kPrefillRows);
 }
 

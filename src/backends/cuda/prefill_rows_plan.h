@@ -20,7 +20,7 @@
 // before still runs. Both have a ring. Whole matrices with the same rows may share a launch.
 //
 // What 64 columns and 256 of k take of a multiprocessor, in cycles, with Q4_K: tensor cores 8 a row; a scheduler's
-// issue slots 370; memory 450 for the weights, if they are read once.
+// issue slots 300 to 330; memory 450 for the weights, if they are read once.
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
@@ -97,18 +97,22 @@ constexpr int prefill_long_rows(DType type) {  // q8_0 leaves less room
 constexpr int prefill_groups(int room) {  // that multiply
   return room == kPrefillShortRows ? 4 : 3;
 }
-// Warps that gather rows, and that copy weights: four in all. Of long lists rows are most of what is copied.
-constexpr int prefill_gathering(int room) {
-  return room == kPrefillShortRows ? 2 : 3;
-}
-constexpr int prefill_copying(int room) {
-  return 4 - prefill_gathering(room);
+// Warps that do not multiply: some gather rows, the others copy weights. Of long lists rows are most of what is copied;
+// those that lie one after another, as boxes, take one warp.
+inline constexpr int kPrefillHelpers = 4;
+constexpr int prefill_gathering(int room, bool boxes) {
+  return boxes ? 1 : room == kPrefillShortRows ? 2 : 3;
 }
 constexpr int prefill_warps(int room) {  // that multiply
   return prefill_groups(room) * 4;
 }
+// Steps of wgmma that are decoded, and then multiplied, together. Rows that are gathered in long lists keep the
+// multiprocessor busy enough with single ones.
+constexpr int prefill_steps(int room, bool gate_up) {
+  return room == kPrefillShortRows ? 4 : gate_up ? 1 : 2;
+}
 constexpr int prefill_threads(int room) {
-  return (prefill_warps(room) + prefill_gathering(room) + prefill_copying(room)) * kWarp;
+  return (prefill_warps(room) + kPrefillHelpers) * kWarp;
 }
 constexpr int prefill_columns(int room) {
   return prefill_groups(room) * 64;
@@ -197,30 +201,33 @@ struct PrefillCut {
 constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bool bank) {
   return ceil_div(bank ? prefill_bank_stride(n) : n, gate_up ? prefill_columns(room) / 2 : prefill_columns(room));
 }
-// Rows that give the shortest time, if lists were a little longer than the mean. Below 48
-// rows of a tile it is the weights that take time.
+// A superblock of a tile takes about so long, in units of 18 ns (H200, Q4_K).
+constexpr std::int64_t prefill_tile_time(int room, std::int64_t height) {
+  return (room == kPrefillShortRows ? 64 : 78) + 5 * height / 8;
+}
+// Tiles that give the shortest time, if lists were a little longer than the mean.
 constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n_lists, const PrefillWidths& widths,
                                  bool gate_up, bool bank, int multiprocessors) {
   const std::int64_t lists = n_rows < n_lists ? n_rows : n_lists;
   const std::int64_t mean = lists == 0 ? 0 : ceil_div(n_rows, lists);
   const std::int64_t length = lists <= 1 ? mean : mean + mean / 8;
-  PrefillCut cut{.room = length <= kPrefillShortRows ? kPrefillShortRows : prefill_long_rows(type)};
-  for (int i = 0; i < kPrefillSides; ++i) {
-    cut.across += prefill_across(cut.room, widths.n[i], gate_up, bank);
-    cut.tiles_end[i] = static_cast<std::int32_t>(cut.across);
-  }
-  for (const int rows : {160, 144, 128, 112, 96, 64, 48, 32, 16}) {
-    if (rows > cut.room) continue;
-    const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
-    const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
-    const std::int64_t time =
-        ceil_div(lists * tiles * cut.across, multiprocessors) * (height < 48 ? 52 + height / 4 : 16 + height);
-    if (cut.rows == 0 || time < cut.time) {
-      cut.time = time;
+  PrefillCut best{};
+  for (const int room : {kPrefillShortRows, prefill_long_rows(type)}) {
+    PrefillCut cut{.room = room};
+    for (int i = 0; i < kPrefillSides; ++i) {
+      cut.across += prefill_across(room, widths.n[i], gate_up, bank);
+      cut.tiles_end[i] = static_cast<std::int32_t>(cut.across);
+    }
+    for (const int rows : {160, 144, 128, 112, 96, 64, 48, 32, 16}) {
+      if (rows > room) continue;
+      const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
+      const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
       cut.rows = rows;
+      cut.time = ceil_div(lists * tiles * cut.across, multiprocessors) * prefill_tile_time(room, height);
+      if (best.rows == 0 || cut.time < best.time) best = cut;
     }
   }
-  return cut;
+  return best;
 }
 static_assert(prefill_cut(DType::q4_k, 4096, 128, 768, true, true, 132).rows == 48);    // 512 tokens, 8 of 128 experts
 static_assert(prefill_cut(DType::q4_k, 4096, 128, 768, true, true, 132).across == 6);   // 128 outputs each
@@ -229,6 +236,8 @@ static_assert(prefill_cut(DType::q4_k, 16384, 128, 2048, false, false, 132).acro
 static_assert(prefill_cut(DType::q4_k, 512, 1, 4096, false, false, 132).rows == 96 &&
               prefill_cut(DType::q4_k, 1, 1, 512, false, false, 132).rows == 48);
 static_assert(prefill_cut(DType::q4_k, 512, 1, 512, false, false, 132).rows == 16);
+static_assert(prefill_cut(DType::q4_k, 512, 1, 2048, false, false, 132).room == kPrefillShortRows);
+static_assert(prefill_cut(DType::q4_k, 2048, 1, 4096, false, false, 132).room == kPrefillRows);
 
 constexpr LaunchPlan prefill_rows_plan(DType type, std::int64_t n_rows, std::int64_t n_lists, const PrefillCut& cut,
                                        int multiprocessors) {
@@ -244,7 +253,7 @@ static_assert(
 // Whether these products of all of n_rows rows are better begun together: a launch takes as long as so many units.
 constexpr bool prefill_goes_together(DType type, std::int64_t n_rows, const PrefillSide (&side)[kPrefillSides],
                                      int multiprocessors) {
-  constexpr std::int64_t kLaunch = 8;
+  constexpr std::int64_t kLaunch = 60;
   std::int64_t apart = 0;
   for (const PrefillSide& one : side) {
     if (one.n > 0) apart += kLaunch + prefill_cut(type, n_rows, 1, one.n, false, false, multiprocessors).time;

@@ -24,7 +24,7 @@ __device__ __forceinline__ void store_turned(unsigned to, const unsigned (&word)
 // By a warpgroup, which has 64 columns of weights and their products with N rows; a warp 16 of the columns. Where rows
 // of the output take whole 16-byte words, they are laid side by side in the warpgroup's shared memory, kOutRows of bf16
 // at a time, and go on from there line by line. Others are stored by the warps, each for itself.
-template <int kOutRows>
+template <int kOutRows, bool kGateUp>
 class PrefillStore {
  public:
   // `out`: the warpgroup's shared memory. `warp`: of all that multiply.
@@ -41,7 +41,6 @@ class PrefillStore {
   __device__ __forceinline__ void store(const float (&y)[N / 2]) const {
     const PrefillArgs& args = at_.args;
     const PrefillSide& side = at_.side;
-    const bool gate_up = args.up != nullptr;
     const bool bank = args.bank_out != nullptr;
     const int columns = columns_of(args.table, side.n);
     const int place = at_.place(warp_ / 4 * 64);  // the warpgroup's first
@@ -52,19 +51,14 @@ class PrefillStore {
     const bool whole =
         ((reinterpret_cast<std::uintptr_t>(to.out) | static_cast<std::uint64_t>(to.stride)) & 15U) == 0 &&
         (left <= 0 || left % 16 == 0);
-    if (whole && bank && gate_up && side.bias == nullptr) {
-      if (args.act == Activation::silu) {
-        by_lines<Kind::silu, N>(y, to);
-      } else {
-        by_lines<Kind::gated, N>(y, to);
-      }
-    } else if (whole && !bank && !gate_up && side.out_type == DType::bf16 && side.bias == nullptr) {
-      by_lines<Kind::bf16, N>(y, to);
-    } else if (whole && !bank && !gate_up && side.out_type == DType::f32) {
-      by_lines<Kind::f32, N>(y, to);
-    } else {
-      apart<N>(y, columns);
+    if constexpr (kGateUp) {
+      if (whole && bank && side.bias == nullptr && args.act == Activation::silu) return by_lines<Kind::silu, N>(y, to);
+      if (whole && bank && side.bias == nullptr) return by_lines<Kind::gated, N>(y, to);
+    } else if (whole && !bank) {
+      if (side.out_type == DType::bf16 && side.bias == nullptr) return by_lines<Kind::bf16, N>(y, to);
+      if (side.out_type == DType::f32) return by_lines<Kind::f32, N>(y, to);
     }
+    apart<N>(y, columns);
   }
 
  private:
@@ -178,8 +172,7 @@ class PrefillStore {
   template <int N>
   __device__ __forceinline__ void apart(const float (&y)[N / 2], int columns) const {
     auto* out = reinterpret_cast<float*>(out_) + warp_ % 4 * (16 * 16);
-    const bool gate_up = at_.args.up != nullptr;
-    const int word = gate_up ? lane_ % 2 : lane_ % 4;
+    const int word = kGateUp ? lane_ % 2 : lane_ % 4;
     const int place = at_.place(16 * warp_) + 4 * word;
     const PrefillArgs& args = at_.args;
     const PrefillSide& side = at_.side;
@@ -200,7 +193,7 @@ class PrefillStore {
       }
       __syncwarp();
 #pragma unroll 1
-      for (int row = gate_up ? lane_ / 2 : lane_ / 4; row < 16; row += gate_up ? 16 : 8) {
+      for (int row = kGateUp ? lane_ / 2 : lane_ / 4; row < 16; row += kGateUp ? 16 : 8) {
         const TableSlot slot = slots_[first + row];  // none past the last
         if (slot.from < 0) continue;
         if (fours) {
@@ -223,7 +216,7 @@ class PrefillStore {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       y[i] = from[word_of(row, word) + i];
-      if (args.up != nullptr) y[i] = gated_roughly(args.act, y[i], from[word_of(row, word + 2) + i]);
+      if constexpr (kGateUp) y[i] = gated_roughly(args.act, y[i], from[word_of(row, word + 2) + i]);
       if (side.bias != nullptr) y[i] += load_float(side.bias_type, side.bias, place + i);
     }
     const int size = side.out_type == DType::f32 ? 4 : 2;
@@ -238,7 +231,7 @@ class PrefillStore {
     for (int i = 0; i < 4; ++i) {
       const int column = at_.column(place + i);
       float y = from[word_of(row, word) + i];
-      if (args.up != nullptr) y = gated_roughly(args.act, y, from[word_of(row, word + 2) + i]);
+      if constexpr (kGateUp) y = gated_roughly(args.act, y, from[word_of(row, word + 2) + i]);
       if (side.bias != nullptr && column < columns) y += load_float(side.bias_type, side.bias, column);
       if (args.bank_out != nullptr) {
         // What is past the last column is zero, up to the bank's end.
