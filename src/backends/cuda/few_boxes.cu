@@ -111,10 +111,11 @@ struct BoxFetcher : RunOwner {
 };
 #endif
 
-// `parts`: few_parts().
+// `parts`: few_parts(). `rows_at_once`: box_rows().
 template <DType type, int kSpan>
 __global__ void __launch_bounds__(kFewThreads, 2)
-    few_boxes(const __grid_constant__ UnitArgs args, const __grid_constant__ FewBoxes boxes, const int parts) {
+    few_boxes(const __grid_constant__ UnitArgs args, const __grid_constant__ FewBoxes boxes, const int parts,
+              const int rows_at_once) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kSegment = box_segment(kSpan);
   extern __shared__ __align__(128) int4 shared_words[];
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   const StagedRows<kSegment> rows(shared + kFewWarps * box_ring_bytes(type, kSpan), few_rows_at_once(false));
   BoxFetcher<type, kSpan> fetcher(runs[warp], boxes, arrived[warp], shared + warp * box_ring_bytes(type, kSpan));
   const FewWork<type, BoxFetcher<type, kSpan>, kSegment> work{args, fetcher, shared, rows, slots};
-  go_through_lists<false>(args, parts, active, slots, fetcher, [&](int, int) {
+  go_through_lists<false>(args, parts, rows_at_once, active, slots, fetcher, [&](int, int) {
     if (fetcher.run.rows[0] > kRowTile) {
       work.template multiply_own<2>();
     } else {
@@ -141,9 +142,10 @@ __global__ void __launch_bounds__(kFewThreads, 2)
 
 int launch_few_boxes(const UnitArgs& args, const FewBoxes& boxes, const Stream& stream) {
   const int parts = few_parts(args.n, args.chunks, args.up != nullptr, false);
+  const int rows = box_rows(args.table.n_rows, args.table.n_lists);
   const LaunchPlan plan{
       .blocks = kFewBlocks, .threads = kFewThreads, .shared_bytes = few_boxes_shared(args.type, boxes.span)};
-  const auto run = [&](auto* kernel) { return launch(kernel, plan, stream, args, boxes, parts); };
+  const auto run = [&](auto* kernel) { return launch(kernel, plan, stream, args, boxes, parts, rows); };
   if (boxes.span != kWholeSpan) return run(few_boxes<DType::q4_k, 2>);
   if (args.type == DType::q4_k) return run(few_boxes<DType::q4_k, kWholeSpan>);
   return run(few_boxes<DType::q6_k, kWholeSpan>);

@@ -55,6 +55,15 @@ constexpr bool boxes_fit(DType type, std::int64_t chunks, bool gate_up) {
   return (type == DType::q4_k && chunks > 1) || (type == DType::q6_k && !gate_up && chunks == kWholeSpan);
 }
 
+// Rows of a pass. Short ones, two of which are staged together, where longer lists are few: a block that has one beside
+// another stops to stage it, and all others wait for that block in the end. Where they are many, their weights are not
+// worth reading twice.
+constexpr int box_rows(std::int64_t n_rows, std::int64_t n_lists) {
+  constexpr std::int64_t kShortMean = 5;
+  return n_rows <= kShortMean * n_lists ? kRowTile : few_rows_at_once(false);
+}
+static_assert(box_rows(64 * 8, 128) == 8 && box_rows(128 * 8, 128) == 16);
+
 // Weights of all experts: gate and up, or columns and, of q6_k, the rest of them.
 struct FewBoxes {
   CUtensorMap map[2];

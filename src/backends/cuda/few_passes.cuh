@@ -9,11 +9,11 @@ namespace conclave::cuda {
 
 // Blocks have equal runs of all (pass, part), one after another. A part of warps that share goes to all of them, others
 // to the warps in turn. The first weights of one matrix are fetched before anything is waited for. `parts`: few_parts().
+// `rows_at_once`: of a pass, at most as many as few_rows_at_once() says.
 // `multiply(first, end)`: what fetcher.run says; where warps share, parts first .. end - 1.
 template <bool kShares, class Fetch, class Multiply>
-__device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts, ActiveLists& active, TableSlot* slots,
-                                                 Fetch& fetcher, Multiply&& multiply) {
-  constexpr int kRows = few_rows_at_once(kShares);
+__device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts, int rows_at_once, ActiveLists& active,
+                                                 TableSlot* slots, Fetch& fetcher, Multiply&& multiply) {
   const int warp = threadIdx.x / kWarp;
   const int share = few_share(args.chunks);
   const int tiles = kShares ? few_tiles(args.chunks) : 1;  // of a part
@@ -45,7 +45,7 @@ __device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts
   begin_unless(early);
 #pragma unroll 1
   for (int first_list = 0, skip = 0; first_list < args.table.n_lists;) {
-    if (!one_matrix) active.find(args.table, first_list, skip, kRows, args.most_rows);
+    if (!one_matrix) active.find(args.table, first_list, skip, rows_at_once, args.most_rows);
     const int n_passes = one_matrix ? 1 : active.count;
     int item = first_of(blockIdx.x, n_passes);
     int end_item = first_of(blockIdx.x + 1, n_passes);
@@ -56,18 +56,18 @@ __device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts
       const int first = item - place * parts;
       const int end = min(parts, first + end_item - item);
       item += end - first;
-      const RowRange range = one_matrix ? range_of(args.table, list) : active.rows(args.table, place, kRows);
+      const RowRange range = one_matrix ? range_of(args.table, list) : active.rows(args.table, place, rows_at_once);
       TileRun run{.list = {list, 0}, .begin = {range.begin, 0}, .left = range.end - range.begin};
       const auto is_mine = [&](int rows) { return rows > 0 && (args.most_rows == 0 || rows <= args.most_rows); };
       // Where this pass and the next have a tile of rows each, warps go from one to the other without waiting.
       RowRange next{0, 0};
       if (!kShares && item < end_item) {
         run.list[1] = active.at(place + 1);
-        next = active.rows(args.table, place + 1, kRows);
+        next = active.rows(args.table, place + 1, rows_at_once);
       }
       if (!is_mine(run.left)) continue;
       run.expert[0] = expert_of(args.table, list);
-      run.rows[0] = min(run.left, kRows);
+      run.rows[0] = min(run.left, rows_at_once);
       int more = 0;
       if (run.left <= kRowTile && next.end - next.begin <= kRowTile && is_mine(next.end - next.begin)) {
         more = min(parts, end_item - item);
@@ -85,7 +85,7 @@ __device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts
         const TileRun& of = fetcher.run;
         if (!of.fetched) fetch_first(first);
         __syncthreads();  // the rows before are done with
-        if (threadIdx.x < kRows) {
+        if (threadIdx.x < few_rows_at_once(kShares)) {
           const int r = static_cast<int>(threadIdx.x);
           TableSlot slot{-1, -1};
           if (r < of.rows[0]) slot = slot_of(args.table, of.list[0], of.begin[0] + r);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts
         begin_if(early);
         early = false;
         multiply(first, end);
-      } while (fetcher.go_on(kRows));
+      } while (fetcher.go_on(rows_at_once));
       item = fetcher.run.part;
       end_item = fetcher.run.end_part;
     }

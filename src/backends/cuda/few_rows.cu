@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kFewThreads, 2) few_rows(const __grid_constant
                         kShares ? share : 1, kShares ? few_tiles(args.chunks) : kFewWarps);
   const FewWork<type, Fetcher<type>, kMaxSegment> work{args, fetcher, shared, rows, slots};
   int step = 0;
-  go_through_lists<kShares>(args, parts, active, slots, fetcher, [&](int first, int end) {
+  go_through_lists<kShares>(args, parts, few_rows_at_once(kShares), active, slots, fetcher, [&](int first, int end) {
     if constexpr (kShares) {
       auto* const terms = reinterpret_cast<float4*>(staged + few_rows_bytes(kMaxSegment, true));
       SharedWork<type>{work, terms, step}.multiply(first, end);

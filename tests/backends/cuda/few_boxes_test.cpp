@@ -42,7 +42,7 @@ class CudaFewBoxes : public testing::Test {
 TEST_F(CudaFewBoxes, OfGateAndUp) {
   constexpr std::int64_t n = 1100;
   for (const std::int64_t k : {512, 768, 2048, 2560}) {
-    for (const std::int64_t tokens : {5, 20, 60}) {
+    for (const std::int64_t tokens : {5, 13, 20, 60}) {
       const RoutingShape shape = routing(tokens);
       CaseBuilder b(static_cast<std::uint64_t>(tokens), Layout::dense);
       const GroupInputs groups = group_inputs(b, shape, make_ids(b.rng, shape));
@@ -62,7 +62,7 @@ TEST_F(CudaFewBoxes, OfDown) {
   constexpr std::int64_t n = 2130;
   for (const DType type : {DType::q4_k, DType::q6_k}) {
     for (const std::int64_t k : {512, 768}) {
-      for (const std::int64_t tokens : {5, 20, 60}) {
+      for (const std::int64_t tokens : {5, 13, 20, 60}) {
         const RoutingShape shape = routing(tokens);
         CaseBuilder b(static_cast<std::uint64_t>(tokens), Layout::dense);
         const GroupInputs groups = group_inputs(b, shape, make_ids(b.rng, shape));
