@@ -51,8 +51,12 @@ struct BoxFetcher : RunOwner {
     c = 0;
     item = first_item;
     find(args);
+    fetch(args, next.place);
+  }
+  // The boxes after the first.
+  __device__ __forceinline__ void fill(const UnitArgs& args) {
 #pragma unroll
-    for (int i = 0; i < kSlots; ++i) fetch(args, (next.place + i) % kSlots);
+    for (int i = 1; i < kSlots; ++i) fetch(args, (next.place + i) % kSlots);
   }
   __device__ __forceinline__ void fetch(const UnitArgs& args, int slot) {
     if (item < 0) return;  // the same for a warp

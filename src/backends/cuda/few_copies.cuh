@@ -185,6 +185,8 @@ struct Fetcher : RunOwner {
     at = at + tile_bytes(type) == few_ring_bytes(type) ? 0 : at + tile_bytes(type);
   }
 
+  __device__ __forceinline__ void fill(const UnitArgs& /*args*/) {}  // all is on its way
+
   // How it is used: await() a span of superblocks, read them, release() them.
   static __device__ __forceinline__ int span(const UnitArgs& /*args*/) {
     return 1;
@@ -282,17 +284,19 @@ __device__ __forceinline__ void put_row(const float* v, const RowPlace& at, cons
   }
   if (lane == 0) to.scale[place] = made.scale;
 }
-// `n` of them, the i-th as `where(i)` says.
-template <DType type, class Rows, class Where>
+// `n` of them, the i-th as `where(i)` says. `then()`: what is asked for behind them.
+template <DType type, class Rows, class Where, class Then>
 __device__ __forceinline__ void stage_rows(const UnitArgs& args, const TableSlot* slots, int n, const Rows& to,
-                                           Where&& where) {
+                                           Where&& where, Then&& then) {
   if (args.q != nullptr) {
 #pragma unroll 1
     for (int i = 0; i < n; ++i) copy_row<type>(args, slots[where(i).r].from, where(i), to);
     end_copies();
+    then();
     await_copies<0>();
     return;
   }
+  then();
   constexpr int kAhead = 3;  // on their way while one is made
   float v[kAhead][8] = {};
 #pragma unroll 1

@@ -83,17 +83,15 @@ __device__ __forceinline__ void go_through_lists(const UnitArgs& args, int parts
 #pragma unroll 1
       do {
         const TileRun& of = fetcher.run;
+        const auto r = static_cast<int>(threadIdx.x);
+        TableSlot slot{-1, -1};  // looked up before memory is busy with weights
+        if (r < of.rows[0]) slot = slot_of(args.table, of.list[0], of.begin[0] + r);
+        if (r >= kRowTile && r - kRowTile < of.rows[1]) {
+          slot = slot_of(args.table, of.list[1], of.begin[1] + r - kRowTile);
+        }
         if (!of.fetched) fetch_first(first);
         __syncthreads();  // the rows before are done with
-        if (threadIdx.x < few_rows_at_once(kShares)) {
-          const int r = static_cast<int>(threadIdx.x);
-          TableSlot slot{-1, -1};
-          if (r < of.rows[0]) slot = slot_of(args.table, of.list[0], of.begin[0] + r);
-          if (r >= kRowTile && r - kRowTile < of.rows[1]) {
-            slot = slot_of(args.table, of.list[1], of.begin[1] + r - kRowTile);
-          }
-          slots[r] = slot;
-        }
+        if (r < few_rows_at_once(kShares)) slots[r] = slot;
         __syncthreads();
         begin_if(early);
         early = false;

@@ -37,7 +37,8 @@ struct SharedWork {
         if (tile < tiles && c < args.chunks) {
           if (args.chunks > kMaxSegment || part == first) {
             __syncwarp();
-            stage_rows<type>(args, of.slots, fetcher.run.rows[0], of.rows, [&](int i) { return RowPlace{i, warp, c}; });
+            const auto where = [&](int i) { return RowPlace{i, warp, c}; };
+            stage_rows<type>(args, of.slots, fetcher.run.rows[0], of.rows, where, [] {});
             __syncwarp();
           }
           float add[4];

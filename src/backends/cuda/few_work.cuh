@@ -60,16 +60,20 @@ struct FewWork {
   const StagedRows<kSegment>& rows;
   const TableSlot* slots;
 
-  // Superblocks c0 .. c0 + count - 1 of the rows, by all warps. Those of a second list are the second tile of rows.
-  __device__ __forceinline__ void stage_segment(int c0, int count) const {
+  // Superblocks c0 .. c0 + count - 1 of the rows, by all warps. Those of a second list are the second tile of rows. With
+  // the first of a run, `fills`, the weights after the first ones are asked for: first ones and rows are wanted sooner.
+  __device__ __forceinline__ void stage_segment(int c0, int count, bool fills) const {
     const int warp = threadIdx.x / kWarp;
     const int inverse = 65536 / count + 1;
     const int first = fetcher.run.rows[0];
     const int places = (first + fetcher.run.rows[1]) * count;
-    stage_rows<type>(args, slots, (places - warp + kFewWarps - 1) / kFewWarps, rows, [&](int i) {
+    const auto where = [&](int i) {
       const int place = warp + i * kFewWarps;
       const int r = place * inverse >> 16;  // place / count: exact for so few
       return RowPlace{r < first ? r : r - first + kRowTile, place - r * count, c0 + place - r * count};
+    };
+    stage_rows<type>(args, slots, (places - warp + kFewWarps - 1) / kFewWarps, rows, where, [&] {
+      if (fills) fetcher.fill(args);
     });
   }
 
@@ -87,7 +91,7 @@ struct FewWork {
         const int count = min(args.chunks - c0, kSegment);
         if (args.chunks > kSegment || is_first) {  // else they are there
           if (c0 > 0 || !is_first) __syncthreads();
-          stage_segment(c0, count);
+          stage_segment(c0, count, is_first && c0 == 0);
           __syncthreads();
         }
         if (item >= run.end) continue;
