@@ -32,16 +32,19 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidual& op, const Target&
   return combine(args_of(op.from, CombineInto::residual, op.residual), op.kName, op.from);
 }
 
-std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidualNorm& op, const Target&) {
-  return make_combine_norm(op, {});
+std::unique_ptr<CudaOp> make_cuda_op(const MoeCombineResidualNorm& op, const Target& target) {
+  return make_combine_norm(op, target, {}, false);
 }
 
-std::unique_ptr<CudaOp> make_combine_norm(const MoeCombineResidualNorm& op, const BankOut& bank) {
+std::unique_ptr<CudaOp> make_combine_norm(const MoeCombineResidualNorm& op, const Target& target, const BankOut& bank,
+                                          bool early) {
   CombineArgs args = args_of(op.from, CombineInto::residual_norm, op.residual);
   args.norm_weight = view_of(op.next.weight);
   args.normed = view_of(op.next.out);
   args.eps = op.next.eps;
   args.bank = bank;
+  args.early = early;
+  args.clusters = target.capability >= 90;
   return combine(args, op.kName, op.from);
 }
 

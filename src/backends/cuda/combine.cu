@@ -1,14 +1,9 @@
-#include "backends/cuda/combine_plan.h"
+#include "backends/cuda/combine_few_plan.h"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/row_ops.cuh"
 
 namespace conclave::cuda {
 namespace {
-
-// Threads of a row of up to 3072: each may have more registers, and all that it loads stays in them. That is for few
-// tokens, which wait for one another; many fill a multiprocessor with blocks.
-constexpr int kShortRowThreads = 384;
-constexpr std::int64_t kFewTokens = 256;
 
 // Experts' rows of bf16 and a residual of f32, as prompts have them: a kernel that knows it keeps half as many words of
 // rows on their way, and twice as many blocks of it run at a time.
@@ -115,8 +110,8 @@ __global__ void __launch_bounds__(kCombineThreads, 4) combine_kernel(const __gri
 
 // kPasses: runs that a thread keeps of the residual; 0: any number, read a second time.
 // kBank: also leaves the rows as int8.
-template <int kPasses, bool kVector, bool kBank, int kThreads = kMaxRowThreads, class Types = AnyTypes>
-__global__ void __launch_bounds__(kThreads, Types::kKnown ? 2 : 0)
+template <int kPasses, bool kVector, bool kBank, class Types = AnyTypes>
+__global__ void __launch_bounds__(kMaxRowThreads, Types::kKnown ? 2 : 0)
     combine_norm_kernel(const __grid_constant__ CombineArgs args) {
   __shared__ RowShared shared;
   const std::int64_t d = args.out.dims[1];
@@ -127,8 +122,6 @@ __global__ void __launch_bounds__(kThreads, Types::kKnown ? 2 : 0)
   const auto load_weight = [&] {
     load_runs<kRuns, kVector>(args.norm_weight.type, args.norm_weight.data, first, step, d, weight);
   };
-  constexpr bool kEarly = kThreads == kShortRowThreads;  // elsewhere registers have no room
-  if constexpr (kEarly) load_weight();
   begin();
   const std::int32_t count = live_count(args.live);
   for (std::int64_t token = blockIdx.x; token < args.out.dims[0]; token += gridDim.x) {
@@ -143,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, Types::kKnown ? 2 : 0)
         if (i < d) residual_run<kVector, Types>(args, token, i, d, is_live(count, token), kept[p]);
       }
       if (!is_live(count, token)) break;
-      if constexpr (!kEarly) load_weight();
+      load_weight();
       const NormScale scale = norm_scale(d, args.eps, [&](float factor) {
         float sum = 0;
 #pragma unroll
@@ -199,15 +192,10 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
   if (args.into != CombineInto::residual_norm) return launch(combine_kernel<kVector>, plan, stream, args);
   const bool bank = kVector && args.bank.given();
   if constexpr (kVector) {
-    if (bank && plan.threads <= kShortRowThreads && row_passes(d) == 1 && args.out.dims[0] <= kFewTokens) {
-      return launch(combine_norm_kernel<1, true, true, kShortRowThreads>, plan, stream, args);
-    }
-  }
-  if constexpr (kVector) {
     if (row_passes(d) == 1 && args.rows.type == DType::bf16 && args.out.type == DType::f32 &&
         (!bank || args.bank.bf16 != nullptr)) {
-      return bank ? launch(combine_norm_kernel<1, true, true, kMaxRowThreads, PromptTypes>, plan, stream, args)
-                  : launch(combine_norm_kernel<1, true, false, kMaxRowThreads, PromptTypes>, plan, stream, args);
+      return bank ? launch(combine_norm_kernel<1, true, true, PromptTypes>, plan, stream, args)
+                  : launch(combine_norm_kernel<1, true, false, PromptTypes>, plan, stream, args);
     }
   }
   if (row_passes(d) == 1) {
@@ -226,6 +214,7 @@ cudaError_t launch_with(const CombineArgs& args, const Stream& stream) {
 int launch_combine(const CombineArgs& args, const Stream& stream) {
   const bool vector = takes_vectors(args.rows) && takes_vectors(args.shared) && takes_vectors(args.out) &&
                       takes_vectors(args.norm_weight) && takes_vectors(args.normed);
+  if (vector && takes_combine_few(args)) return launch_combine_few(args, stream);
   return vector ? launch_with<true>(args, stream) : launch_with<false>(args, stream);
 }
 

@@ -20,7 +20,9 @@ struct CombineArgs {
   View norm_weight;  // [d], with the norm
   View normed;       // [n_tokens, d]
   float eps = 0;
-  BankOut bank;  // of the normed rows
+  BankOut bank;           // of the normed rows
+  bool early = false;     // the op before writes `rows` and `shared` alone, of what is read (launch.cuh)
+  bool clusters = false;  // whether the GPU has them
 };
 
 inline constexpr int kCombineThreads = 128;  // without the norm

@@ -72,7 +72,7 @@ class FfnSequence final : public CudaOp {
         [&](auto combine) {
           if (pairs) combine.from = by_pairs(combine.from, op);
           if constexpr (std::is_same_v<decltype(combine), MoeCombineResidualNorm>) {
-            add(make_combine_norm(combine, bank));
+            add(make_combine_norm(combine, target, bank, true));
           } else {
             add(make_cuda_op(combine, target));
           }

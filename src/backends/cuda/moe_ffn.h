@@ -9,7 +9,8 @@
 
 namespace conclave::cuda {
 
-std::unique_ptr<CudaOp> make_combine_norm(const MoeCombineResidualNorm& op, const BankOut& bank);
+std::unique_ptr<CudaOp> make_combine_norm(const MoeCombineResidualNorm& op, const Target& target, const BankOut& bank,
+                                          bool early);
 // `bank` where there is a norm, of f32 rows that can be banked. `made`: x as int8, where it is there already.
 std::unique_ptr<CudaOp> make_ffn(const MoeFfn& op, const Target& target, const BankOut& bank, const BankOut& made);
 
