@@ -1,5 +1,5 @@
 #include "backends/cuda/launch.cuh"
-#include "backends/cuda/rms_norm_plan.h"
+#include "backends/cuda/norm_few_plan.h"
 #include "backends/cuda/row_ops.cuh"
 
 namespace conclave::cuda {
@@ -115,6 +115,7 @@ cudaError_t launch_with(const RmsNormArgs& args, const Stream& stream) {
 int launch_rms_norm(const RmsNormArgs& args, const Stream& stream) {
   const bool vector =
       takes_vectors(args.x) && takes_vectors(args.add) && takes_vectors(args.weight) && takes_vectors(args.out);
+  if (vector && takes_norm_few(args)) return launch_norm_few(args, stream);
   return vector ? launch_with<true>(args, stream) : launch_with<false>(args, stream);
 }
 
