@@ -169,7 +169,9 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp) head_rows(const __grid_cons
 int launch_head_rows(const HeadRowsArgs& args, const Stream& stream) {
   const int error = launch_kv_places(args.write, stream);
   if (error != cudaSuccess) return error;
-  if (fits_many_heads(args)) return launch_many_heads(args, stream);
+  if (fits_lanes(args)) {
+    return args.write.places != nullptr ? launch_many_heads(args, stream) : launch_few_heads(args, stream);
+  }
   return launch(head_rows, head_rows_plan(args.rope.x.dims[0], args.rope.x.dims[1], args.k.dims[1]), stream, args);
 }
 

@@ -41,18 +41,31 @@ constexpr LaunchPlan head_rows_plan(std::int64_t n_tokens, std::int64_t n_heads,
 static_assert(head_rows_plan(1, 32, 4).blocks == 5 && head_rows_plan(2048, 32, 4).blocks == 2048);
 
 inline constexpr int kManyHeadWarps = 4;
-inline bool fits_many_heads(const HeadRowsArgs& args) {
+// Few tokens: blocks of a token, each with some of its heads in turns, no more than run beside a product.
+inline constexpr std::int64_t kFewHeadBlocks = 120;
+constexpr LaunchPlan few_heads_plan(std::int64_t n_tokens, std::int64_t n_heads, std::int64_t n_kv_heads, int lanes) {
+  const std::int64_t step = std::int64_t{kManyHeadWarps} * kWarp / lanes;
+  const std::int64_t steps = ceil_div(n_heads, step) + ceil_div(2 * n_kv_heads, step);
+  const std::int64_t parts = std::clamp<std::int64_t>(kFewHeadBlocks / n_tokens, 1, steps);
+  return {.blocks = n_tokens * parts, .threads = kManyHeadWarps * kWarp};
+}
+static_assert(few_heads_plan(8, 32, 4, 16).blocks == 40 && few_heads_plan(32, 32, 4, 16).blocks == 96 &&
+              few_heads_plan(64, 32, 4, 16).blocks == 64);
+
+// Whether heads go as lanes hold them.
+inline bool fits_lanes(const HeadRowsArgs& args) {
   const std::int64_t d = args.rope.x.dims[2];
   const std::int64_t n_rot = args.rope.n_rot;
   const bool pairs = args.rope.neox ? n_rot % (2 * kRunLength) == 0 &&
                                           std::has_single_bit(static_cast<std::uint64_t>(n_rot / (2 * kRunLength)))
                                     : n_rot % kRunLength == 0;  // of lanes, or in a lane
-  return args.write.places != nullptr && (d == 64 || d == 128 || d == 256) && pairs && args.v_runs &&
-         args.k_pool_runs && args.v_pool_runs && args.write.v.dims[2] == d && args.rope.x.dims[1] > 0 &&
-         args.k.dims[1] > 0;
+  return args.rope.x.dims[0] > 0 && (d == 64 || d == 128 || d == 256) && pairs && args.v_runs && args.k_pool_runs &&
+         args.v_pool_runs && args.write.v.dims[2] == d && args.rope.x.dims[1] > 0 && args.k.dims[1] > 0;
 }
 
+// Where each token's place is known, and where it is not.
 int launch_many_heads(const HeadRowsArgs& args, const Stream& stream);
+int launch_few_heads(const HeadRowsArgs& args, const Stream& stream);
 int launch_head_rows(const HeadRowsArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda

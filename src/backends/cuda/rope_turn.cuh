@@ -26,10 +26,11 @@ __device__ __forceinline__ double2 turn(double angle) {
   return {((quadrant + 1) & 2) != 0 ? -first : first, (quadrant & 2) != 0 ? -second : second};
 }
 
-__device__ __forceinline__ double frequency(const RopeArgs& args, std::int64_t i) {
+// `table`: args.frequencies, or where else they are.
+__device__ __forceinline__ double frequency(const RopeArgs& args, std::int64_t i, const double* table) {
   double f = 0;
   if (args.n_rot / 2 <= kRopePairs) {
-    f = args.frequencies[i];
+    f = table[i];
   } else {
     const double at = static_cast<double>(i);
     const double ramp = fmin(fmax((at - args.low) / args.width, 0.0), 1.0);
@@ -40,9 +41,12 @@ __device__ __forceinline__ double frequency(const RopeArgs& args, std::int64_t i
 }
 
 // Of pair i at a position, times the magnitude.
-__device__ __forceinline__ float2 turn_of(const RopeArgs& args, double position, std::int64_t i) {
-  const double2 at = turn(position * frequency(args, i));
+__device__ __forceinline__ float2 turn_of(const RopeArgs& args, double position, std::int64_t i, const double* table) {
+  const double2 at = turn(position * frequency(args, i, table));
   return {static_cast<float>(args.magnitude * at.x), static_cast<float>(args.magnitude * at.y)};
+}
+__device__ __forceinline__ float2 turn_of(const RopeArgs& args, double position, std::int64_t i) {
+  return turn_of(args, position, i, args.frequencies);
 }
 __device__ __forceinline__ float2 rotated(float a, float b, float2 turn) {
   return {a * turn.x - b * turn.y, a * turn.y + b * turn.x};
