@@ -24,15 +24,19 @@ __device__ __forceinline__ void keep_packed(HeldWeights<type>& w) {
   }
 }
 
-// What a warp's superblock adds to the outputs of a tile of rows and takes away, in pairs.
 template <DType type>
-__device__ __forceinline__ void multiply_tile(const HeldWeights<type>& w, const std::byte* rows, std::byte* terms) {
-  using Held = HeldWeights<type>;
+__device__ __forceinline__ void keep_packed(HeldDigits<type>& /*w*/) {}
+
+// What a warp's superblock adds to the outputs of a tile of rows and takes away, in pairs.
+template <DType type, class Weights>
+__device__ __forceinline__ void multiply_tile(const Weights& w, const std::byte* rows, std::byte* terms) {
   const int t = threadIdx.x % 4;
-  const std::byte* row = Held::row_of(rows);
-  int sum[2][4] = {};
+  const std::byte* row = Weights::row_of(rows);
+  int sum[2][4];
 #pragma unroll
-  for (int group = 0; group < Held::kGroups; ++group) w.add_group(group, Held::part_of(row, group), sum);
+  for (int i = 0; i < 8; ++i) sum[i / 4][i % 4] = Weights::none();
+#pragma unroll
+  for (int group = 0; group < Weights::kGroups; ++group) w.add_group(group, Weights::part_of(row, group), sum);
   const float2 by = *reinterpret_cast<const float2*>(rows + kRowTile * kDenseRowStride + 8 * t);
   std::byte* to = terms + 2 * t * kDenseTermStride + threadIdx.x % kWarp / 4 * 8;
   float low[4];
@@ -40,7 +44,7 @@ __device__ __forceinline__ void multiply_tile(const HeldWeights<type>& w, const 
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float scale = i % 2 == 0 ? by.x : by.y;
-    float2 term{(scale * w.d[i / 2]) * static_cast<float>(Held::total(sum, i)), 0.0F};
+    float2 term{(scale * w.d[i / 2]) * Weights::total(sum, i), 0.0F};
     if constexpr (is_affine(type)) term.y = (scale * w.dmin[i / 2]) * low[i];
     *reinterpret_cast<float2*>(to + i % 2 * kDenseTermStride + i / 2 * 64) = term;
   }
@@ -87,10 +91,6 @@ __device__ __forceinline__ void once_block(const DenseArgs& args, const DenseOnc
   const int first_copy = idle ? 4 : group;  // groups want the same, and copy a part each
   const bool copies_others = !idle && 4 % cut.groups == group;
 
-  HeldWeights<type> w;
-  await_copies<0>();
-  __syncwarp();
-  if (!idle) w.load(own, mine);
   begin();
 #pragma unroll 1
   for (int tile = 0; tile < cut.row_tiles; ++tile) {
@@ -107,6 +107,10 @@ __device__ __forceinline__ void once_block(const DenseArgs& args, const DenseOnc
     if (tile == 0) end_copies();
   }
   end_copies();
+  Held<type, kWarps == kOnceFewWarps> w;  // while the rows are on their way
+  await_copies<2>();
+  __syncwarp();
+  if (!idle) w.load(own, mine);
   const int n_rows = static_cast<int>(live_rows(args.live, args.rows));
 
   // What the thread adds up: the same place of some tiles, a unit each.

@@ -1,6 +1,6 @@
 // dense_rows for up to 32 rows where a matrix's columns are shared out once: what decoding a few sequences needs. Then
 // it is over before a warp is through with its own instructions, so a warp has one superblock of one tile of 16 columns
-// and nothing else; it has decoded its weights before it waits for the kernel before. All rows come at once.
+// and nothing else; it decodes its weights while rows come, all at once.
 #pragma once
 
 #include "backends/cuda/dense_rows_plan.h"

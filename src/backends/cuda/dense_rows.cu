@@ -67,16 +67,16 @@ struct DenseRows {
 };
 
 // What a warp's superblock adds to the outputs of a tile of rows and takes away, in pairs.
-template <DType type, int kTiles>
-__device__ __forceinline__ void multiply_rows(const HeldWeights<type> (&w)[kTiles], const std::byte* rows,
-                                              std::byte* terms) {
-  using Held = HeldWeights<type>;
+template <DType type, class Weights, int kTiles>
+__device__ __forceinline__ void multiply_rows(const Weights (&w)[kTiles], const std::byte* rows, std::byte* terms) {
   const int t = threadIdx.x % 4;
-  const std::byte* row = Held::row_of(rows);
-  int sum[kTiles][2][4] = {};
+  const std::byte* row = Weights::row_of(rows);
+  int sum[kTiles][2][4];
 #pragma unroll
-  for (int group = 0; group < Held::kGroups; ++group) {
-    const uint2 part = Held::part_of(row, group);
+  for (int i = 0; i < 8 * kTiles; ++i) sum[i / 8][i / 4 % 2][i % 4] = Weights::none();
+#pragma unroll
+  for (int group = 0; group < Weights::kGroups; ++group) {
+    const uint2 part = Weights::part_of(row, group);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) w[j].add_group(group, part, sum[j]);
   }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void multiply_rows(const HeldWeights<type> (&w)[kTile
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float scale = i % 2 == 0 ? by.x : by.y;
-      float2 term{(scale * w[j].d[i / 2]) * static_cast<float>(Held::total(sum[j], i)), 0.0F};
+      float2 term{(scale * w[j].d[i / 2]) * Weights::total(sum[j], i), 0.0F};
       if constexpr (is_affine(type)) term.y = (scale * w[j].dmin[i / 2]) * low[i];
       *reinterpret_cast<float2*>(to + j * kDenseTerms + i % 2 * kDenseTermStride + i / 2 * 64) = term;
     }
@@ -210,7 +210,8 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
   };
 #pragma unroll
   for (int i = 0; i < kDenseStages - 1; ++i) fetch_rows(i);
-  HeldWeights<type> w[kTiles];
+  constexpr bool kRoom = !kOneItem;  // in registers, for digits
+  Held<type, kRoom> w[kTiles];
   unsigned stage = 0;
   int c = mine;  // of the item in work
   int tile = 0;
@@ -247,8 +248,7 @@ __device__ __forceinline__ void dense_block(const DenseArgs& args, const DenseMa
         }
         fetch_rows(step + kDenseStages - 1);
         if (works) {
-          multiply_rows<type, kTiles>(w, ring + stage,
-                                      terms + (step % 2 * kDenseWarps + warp) * (kTiles * kDenseTerms));
+          multiply_rows<type>(w, ring + stage, terms + (step % 2 * kDenseWarps + warp) * (kTiles * kDenseTerms));
         }
         stage = stage + kDenseStage == kDenseStages * kDenseStage ? 0 : stage + kDenseStage;
         if (++tile == row_tiles) {

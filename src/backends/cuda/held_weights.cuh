@@ -4,6 +4,8 @@
 // rows are in the same banks.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/dense_rows_plan.h"
 #include "backends/cuda/lane_product.cuh"
 
@@ -14,17 +16,17 @@ __device__ __forceinline__ int dense_word(int row, int i) {
   return row * kDenseRowStride + 16 * (i ^ (row / 4));
 }
 
-// A lane's part of a superblock of its two columns.
+// What q4_k and q5_k have beside their levels, of a lane's two columns; and a lane's part of rows.
 template <DType type>
-struct HeldWeights {
+struct HeldAffine {
   static constexpr int kGroups = 8;
-  unsigned level[8][4];
-  unsigned scales[2][2];
   unsigned mins[4];
   float d[2];
   float dmin[2];
 
-  __device__ __forceinline__ void load(const std::byte* tile, int /*chunk*/) {
+  // `take(group, levels)`: a lane's levels of a group, as group_levels() gives them, one group after another.
+  template <class Take>
+  __device__ __forceinline__ void load_levels(const std::byte* tile, unsigned (&scales)[2][2], Take&& take) {
     constexpr int kLow = type == DType::q5_k ? 32 : 0;
     uint4 head[2];
     uint2 fifth[2];
@@ -44,8 +46,12 @@ struct HeldWeights {
     for (int pair = 0; pair < 4; ++pair) {
       const uint2 q[2] = {load_8(column[0] + kLow + 32 * pair), load_8(column[1] + kLow + 32 * pair)};
       const unsigned bytes[4] = {q[0].x, q[1].x, q[0].y, q[1].y};
-      group_levels<type>(2 * pair, bytes, fifth, level[2 * pair]);
-      group_levels<type>(2 * pair + 1, bytes, fifth, level[2 * pair + 1]);
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        unsigned level[4];
+        group_levels<type>(2 * pair + upper, bytes, fifth, level);
+        take(2 * pair + upper, level);
+      }
     }
   }
 
@@ -58,7 +64,29 @@ struct HeldWeights {
     return load_8(row + 32 * group);
   }
 
-  // The sums of levels times scales: a group's share of them.
+  // The sums of minimums times those of rows, exact.
+  __device__ __forceinline__ void multiply_mins(const std::byte* row, float (&low)[4]) const {
+    const uint2 sums = load_8(row + kChunk);
+    mma_f16_k16(low, mins, sums.x, sums.y);
+  }
+};
+
+// A lane's part of a superblock of its two columns.
+template <DType type>
+struct HeldWeights : HeldAffine<type> {
+  unsigned level[8][4];
+  unsigned scales[2][2];
+
+  __device__ __forceinline__ void load(const std::byte* tile, int /*chunk*/) {
+    this->load_levels(tile, scales, [&](int group, const unsigned(&levels)[4]) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) level[group][j] = levels[j];
+    });
+  }
+  // What the sums of levels times scales begin with, a group's share of them, and what they come to.
+  static __device__ __forceinline__ constexpr int none() {
+    return 0;
+  }
   __device__ __forceinline__ void add_group(int group, const uint2& part, int (&sum)[2][4]) const {
     int dot[4];
     mma_u8_k32(dot, level[group], part.x, part.y);
@@ -68,15 +96,46 @@ struct HeldWeights {
       sum[at][i] += dot[i] * static_cast<int>(__byte_perm(scales[i / 2][group / 4], 0, 0x4440 + group % 4));
     }
   }
-  static __device__ __forceinline__ int total(const int (&sum)[2][4], int i) {
-    return type == DType::q5_k ? sum[0][i] : sum[0][i] + (sum[1][i] >> 4);  // exact
-  }
-  // And of minimums, exact.
-  __device__ __forceinline__ void multiply_mins(const std::byte* row, float (&low)[4]) const {
-    const uint2 sums = load_8(row + kChunk);
-    mma_f16_k16(low, mins, sums.x, sums.y);
+  static __device__ __forceinline__ float total(const int (&sum)[2][4], int i) {
+    return static_cast<float>(type == DType::q5_k ? sum[0][i] : sum[0][i] + (sum[1][i] >> 4));  // exact
   }
 };
+
+// The same with scales multiplied into the levels, which makes two digits of them: 8 (scale / 8) + scale % 8. All else is
+// the tensor cores', in twice as many registers.
+template <DType type>
+struct HeldDigits : HeldAffine<type> {
+  unsigned digit[8][2][4];
+
+  __device__ __forceinline__ void load(const std::byte* tile, int /*chunk*/) {
+    unsigned scales[2][2];
+    this->load_levels(tile, scales, [&](int group, const unsigned(&levels)[4]) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        // Four levels in a word: no product of one reaches the next.
+        const unsigned level = type == DType::q4_k && group % 2 == 1 ? levels[j] >> 4 : levels[j];
+        const unsigned scale = __byte_perm(scales[j % 2][group / 4], 0, 0x4440 + group % 4);
+        digit[group][0][j] = level * (scale >> 3);
+        digit[group][1][j] = level * (scale & 7U);
+      }
+    });
+  }
+  // Of q4_k sums are below 2^22: they begin with the bits of 1.5 * 2^23, and end with those of so much more.
+  static constexpr bool kAsFloats = type == DType::q4_k;
+  static __device__ __forceinline__ constexpr int none() {
+    return kAsFloats ? 0x4B400000 : 0;
+  }
+  __device__ __forceinline__ void add_group(int group, const uint2& part, int (&sum)[2][4]) const {
+    add_mma_u8_k32(sum[0], digit[group][0], part.x, part.y);
+    add_mma_u8_k32(sum[1], digit[group][1], part.x, part.y);
+  }
+  static __device__ __forceinline__ float total(const int (&sum)[2][4], int i) {
+    if constexpr (!kAsFloats) return static_cast<float>(8 * sum[0][i] + sum[1][i]);
+    constexpr float kMore = 12582912.0F;
+    return fmaf(8.0F, __int_as_float(sum[0][i]) - kMore, __int_as_float(sum[1][i]) - kMore);  // rounded once
+  }
+};
+static_assert(15 * 7 * 127 * kChunk < 1 << 22);
 
 template <>
 struct HeldWeights<DType::q6_k> {
@@ -116,9 +175,16 @@ struct HeldWeights<DType::q6_k> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[group % 2][i] += dot[i] * scale_q6_k(scales[i / 2], group);
   }
-  static __device__ __forceinline__ int total(const int (&sum)[2][4], int i) {
-    return (sum[0][i] + sum[1][i]) >> 2;  // exact: every term is a multiple of 4
+  static __device__ __forceinline__ constexpr int none() {
+    return 0;
+  }
+  static __device__ __forceinline__ float total(const int (&sum)[2][4], int i) {
+    return static_cast<float>((sum[0][i] + sum[1][i]) >> 2);  // exact: every term is a multiple of 4
   }
 };
+
+// In digits, where there are such and a thread has registers for them.
+template <DType type, bool kRoom>
+using Held = std::conditional_t<kRoom && is_affine(type), HeldDigits<type>, HeldWeights<type>>;
 
 }  // namespace conclave::cuda
