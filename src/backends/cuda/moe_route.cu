@@ -20,7 +20,7 @@ __device__ void fill_bank(const RouteBank& bank, int block) {
 }
 
 // Blocks from `routing` on fill the bank.
-template <int kPer>
+template <int kPer, bool kPlain>
 __global__ void __launch_bounds__(kRouteWarps* kWarp)
     route_tokens(const __grid_constant__ RouteArgs args, int routing) {
   begin();
@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kRouteWarps* kWarp)
     fill_bank(args.bank, static_cast<int>(blockIdx.x) - routing);
     return;
   }
+  const RouteRule how = known_rule<kPlain>(args.how);
   extern __shared__ std::uint32_t group_words[];
   __shared__ std::int32_t unusable;
   if (threadIdx.x == 0) unusable = 0;
@@ -38,9 +39,9 @@ __global__ void __launch_bounds__(kRouteWarps* kWarp)
   for (std::int64_t t = std::int64_t{blockIdx.x} * kRouteWarps + warp; t < n_live;
        t += std::int64_t{routing} * kRouteWarps) {
     float logits[kPer];
-    load_logits(args.logits.type, row_of(args.logits, t), args.how.n_experts, logits);
-    const RoutedSlot slot = route_token(args.how, logits, group_words + warp * args.how.n_experts);
-    if (lane < args.how.rule.top_k) {
+    load_logits(kPlain ? DType::f32 : args.logits.type, row_of(args.logits, t), how.n_experts, logits);
+    const RoutedSlot slot = route_token(how, logits, group_words + warp * how.n_experts);
+    if (lane < how.rule.top_k) {
       int_at(args.experts, t, lane) = slot.expert;
       float_at(args.weights, t, lane) = slot.weight;
       count_chosen(args.counts, slot.expert);
@@ -262,7 +263,11 @@ int launch_moe_route(const RouteArgs& args, const Stream& stream) {
   const auto routing = static_cast<int>(plan.blocks);
   if (args.bank.q != nullptr) plan.blocks += ceil_div(std::int64_t{args.bank.rows} * args.bank.chunks, kRouteWarps);
   return by_experts_per_lane<32>(n_experts, [&](auto per) -> int {
-    return launch(route_tokens<decltype(per)::value>, plan, stream, args, routing);
+    constexpr int kPer = decltype(per)::value;
+    if constexpr (kPer <= kPlainPer) {
+      if (is_plain(args.how, args.logits.type)) return launch(route_tokens<kPer, true>, plan, stream, args, routing);
+    }
+    return launch(route_tokens<kPer, false>, plan, stream, args, routing);
   });
 }
 

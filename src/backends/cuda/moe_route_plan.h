@@ -77,6 +77,13 @@ constexpr bool ranks_by_logit(const RoutingRule& rule, bool has_bias) {
   return by_logit && !has_bias && !sums_groups;
 }
 
+// A rule that most models have: kernels that know it have half of the instructions.
+inline bool is_plain(const RouteRule& how, DType logits) {
+  return how.by_logit && how.rule.score == Score::softmax && how.rule.n_groups <= 1 && how.expert_scale == nullptr &&
+         logits == DType::f32;
+}
+inline constexpr int kPlainPer = 8;  // experts of a lane, at most
+
 // What a block that routes a token keeps in scratch memory: byte offsets.
 struct RouteLists {
   std::int64_t keys = 0;        // u64 [n_experts, up to a power of two]

@@ -7,7 +7,7 @@
 namespace conclave::cuda {
 namespace {
 
-template <int kPer>
+template <int kPer, bool kPlain>
 __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_constant__ RouteGroupArgs args) {
   begin();
   extern __shared__ std::uint32_t route_words[];
@@ -17,8 +17,9 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
   const auto threads = static_cast<int>(blockDim.x);
   const auto blocks = static_cast<int>(gridDim.x);  // all of one cluster
   const auto rank = static_cast<int>(blockIdx.x);
-  const std::int32_t n_experts = args.how.n_experts;
-  const auto top_k = static_cast<std::int32_t>(args.how.rule.top_k);
+  const RouteRule how = known_rule<kPlain>(args.how);
+  const std::int32_t n_experts = how.n_experts;
+  const auto top_k = static_cast<std::int32_t>(how.rule.top_k);
   const auto n_tokens = static_cast<std::int32_t>(args.logits.dims[0]);
   std::uint32_t* bits = route_words;                                                        // [blocks][n_experts]
   auto* before = reinterpret_cast<std::int32_t*>(bits + std::int64_t{blocks} * n_experts);  // [n_experts]
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
   // Asked for before the live count is known.
   const std::int32_t t = rank * (threads / kWarp) + warp;
   float logits[kPer];
-  if (t < n_tokens) load_logits(args.logits.type, row_of(args.logits, t), n_experts, logits);
+  if (t < n_tokens) load_logits(kPlain ? DType::f32 : args.logits.type, row_of(args.logits, t), n_experts, logits);
   const bool routed = t < live_rows(args.live, n_tokens);
   if (blocks > 1) arrive_at_cluster();
   for (std::int32_t e = static_cast<std::int32_t>(threadIdx.x); e < n_experts; e += threads) own[e] = 0;
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
 
   ChosenSlot slot{};
   if (routed) {
-    slot = choose_slot(args.how, logits, group_words + warp * n_experts);
+    slot = choose_slot(how, logits, group_words + warp * n_experts);
     if (lane < top_k) atomicOr(&own[slot.expert], 1U << warp);
     if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
   }
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
     arrive_at_cluster();
   }
   if (routed) {  // while the others arrive
-    const float weight = slot_weight(args.how, slot);
+    const float weight = slot_weight(how, slot);
     if (lane < top_k) {
       int_at(args.experts, t, lane) = slot.expert;
       float_at(args.weights, t, lane) = weight;
@@ -99,7 +100,11 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
 int launch_route_group(const RouteGroupArgs& args, bool clusters, const Stream& stream) {
   const LaunchPlan plan = route_group_plan(args.logits.dims[0], args.how.n_experts, args.how.rule, clusters);
   return by_experts_per_lane<32>(args.how.n_experts, [&](auto per) -> int {
-    return launch(route_group<decltype(per)::value>, plan, stream, args);
+    constexpr int kPer = decltype(per)::value;
+    if constexpr (kPer <= kPlainPer) {
+      if (is_plain(args.how, args.logits.type)) return launch(route_group<kPer, true>, plan, stream, args);
+    }
+    return launch(route_group<kPer, false>, plan, stream, args);
   });
 }
 

@@ -83,6 +83,20 @@ __device__ __forceinline__ double warp_sum(double x) {
   return x;
 }
 
+// The rule, with what is known of a plain one (is_plain) for the compiler to see.
+template <bool kPlain>
+__device__ __forceinline__ RouteRule known_rule(const RouteRule& how) {
+  RouteRule known = how;
+  if constexpr (kPlain) {
+    known.by_logit = true;
+    known.rule.score = Score::softmax;
+    known.rule.n_groups = 1;
+    known.bias = nullptr;
+    known.expert_scale = nullptr;
+  }
+  return known;
+}
+
 // The lane's logits of a row in memory. Minus infinity past the last expert.
 template <int kPer>
 __device__ __forceinline__ void load_logits(DType type, const std::byte* row, std::int32_t n_experts,
