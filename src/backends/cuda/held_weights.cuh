@@ -101,8 +101,8 @@ struct HeldWeights : HeldAffine<type> {
   }
 };
 
-// The same with scales multiplied into the levels, which makes two digits of them: 8 (scale / 8) + scale % 8. All else is
-// the tensor cores', in twice as many registers.
+// The same with scales multiplied into the levels, which makes two digits of them: 8 (scale / 8) + scale % 8. All else
+// is the tensor cores', in twice as many registers.
 template <DType type>
 struct HeldDigits : HeldAffine<type> {
   unsigned digit[8][2][4];

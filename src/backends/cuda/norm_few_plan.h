@@ -1,5 +1,5 @@
-// rms_norm of a few rows of f32, of a sum where there is one: what decoding some sequences needs. A block has a row, and
-// reads and writes it with no more instructions than that takes.
+// rms_norm of a few rows of f32, of a sum where there is one: what decoding some sequences needs. A block has a row,
+// and reads and writes it with no more instructions than that takes.
 #pragma once
 
 #include "backends/cuda/rms_norm_plan.h"

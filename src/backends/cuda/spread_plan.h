@@ -1,4 +1,5 @@
-// Blocks of few rows begin while a product still runs, in the room that it leaves: many of them on a few multiprocessors.
+// Blocks of few rows begin while a product still runs, in the room that it leaves: many of them on a few
+// multiprocessors.
 #pragma once
 
 #include <cstdint>
