@@ -227,7 +227,8 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 
 #endif
 
-// Where it has no body, launch bounds tell (prefill_rows_built).
+// Gate and up have a kernel of their own, and so less code each. Where it has no body, launch bounds tell
+// (prefill_rows_built).
 template <DType type, int kRows, bool kGateUp>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
     prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut,

@@ -13,7 +13,7 @@
 // the bits it is, a small multiple of bf16's smallest number, and one fused multiply-add does the rest.
 //
 // One block a multiprocessor takes tile after tile: 192 columns of weights (of gate_up: 96 of gate and the same of up)
-// for up to 160 rows of a list, or where lists are short 256 columns for up to 48. Three or four warpgroups multiply, a
+// for up to 160 rows of a list, or where that is faster 256 columns for up to 48. Three or four warpgroups multiply, a
 // warp 16 columns: they decode weights straight into the registers that wgmma takes, and while one multiplies, others
 // decode. Of four more warps, some gather rows, half a superblock at a time, or have the copy engine do it where rows
 // lie one after another; the others copy weights as stored, a superblock after another, and may begin while the kernel

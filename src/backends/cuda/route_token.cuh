@@ -185,7 +185,8 @@ __device__ __forceinline__ bool wants_total(const RouteRule& how) {
 }
 static_assert(kMaxWarpExperts <= 1 << 14);
 
-// What is known of a row of logits before any is chosen: their maximum and, where it is wanted, the sum of exponentials.
+// What is known of a row of logits before any is chosen: their maximum and, where it is wanted, the sum of their
+// exponentials.
 template <int kPer>
 struct LogitSurvey {
   float exps[kPer] = {};
