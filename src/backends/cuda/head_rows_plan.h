@@ -1,8 +1,9 @@
 // Norm, rotation and cache write of heads in one pass: rms_norm of q's heads and of k's, where the model has them, rope
 // of both, and kv_write, with the bits of those ops one after another. A warp has a head at a time, a lane eight
 // neighbouring elements of it; the warps of a block have heads of one token, which share the sines and cosines of its
-// position. Of many tokens with heads of 64, 128 or 256 elements that lie as vectors, a warp has as many heads at once
-// as its lanes hold, and a block has a token: what depends on the position or the place in a head is found once.
+// position. Of heads of 64, 128 or 256 elements that lie as vectors, a warp has as many at once as its lanes hold, and a
+// block has a token, or a part of it where tokens are few: what depends on the position or the place in a head is found
+// once.
 #pragma once
 
 #include <bit>
