@@ -45,16 +45,6 @@ __device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, in
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }
-// The same of what is read once: it leaves the L2 before anything else does.
-__device__ __forceinline__ void copy_box_once(unsigned to, const void* map, int x, int y, int z,
-                                              std::uint64_t* barrier) {
-  constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;  // what createpolicy makes of L2::evict_first
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, "
-      "%4}], [%5], %6;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)), "l"(kEvictFirst)
-      : "memory");
-}
 // The map is wanted soon.
 __device__ __forceinline__ void fetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
