@@ -1,10 +1,10 @@
 #include "ops/top_k.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <vector>
 
+#include "base/float_order.h"
 #include "ops/check.h"
 #include "ops/host_access.h"
 
@@ -20,18 +20,13 @@ float ranked_value(float x) {
 std::uint64_t top_key(float x, std::int32_t index) {
   const float value = ranked_value(x);
   if (value == kNothing) return 0;
-  // The bits of floats are in order but for their signs; of equal ones the lower index has the larger key.
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000U;
-  return std::uint64_t{ascending} << 32 | ~static_cast<std::uint32_t>(index);
+  return std::uint64_t{ascending_bits(value)} << 32 | ~static_cast<std::uint32_t>(index);
 }
 std::int32_t index_of_key(std::uint64_t key) {
   return key == 0 ? -1 : static_cast<std::int32_t>(~static_cast<std::uint32_t>(key));
 }
 float value_of_key(std::uint64_t key) {
-  if (key == 0) return kNothing;
-  const auto ascending = static_cast<std::uint32_t>(key >> 32);
-  return std::bit_cast<float>(ascending >> 31 != 0 ? ascending ^ 0x80000000U : ~ascending);
+  return key == 0 ? kNothing : from_ascending_bits(static_cast<std::uint32_t>(key >> 32));
 }
 
 void validate(const TopK& op) {

@@ -1,12 +1,12 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <string_view>
 
 #include "base/fail.h"
+#include "base/float_order.h"
 #include "sample/sample_exp.h"
 
 namespace conclave {
@@ -35,9 +35,7 @@ float penalize_one(float logit, std::int32_t count, const SamplerOptions& option
 
 // Smaller for a better rank: the logit's bits put into order, complemented, then the place, which is in order of ids.
 std::uint64_t rank_key(float logit, std::size_t place) {
-  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0F);  // -0 becomes +0
-  const std::uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000U;
-  return static_cast<std::uint64_t>(~ascending) << 32 | place;
+  return static_cast<std::uint64_t>(~ascending_bits(logit)) << 32 | place;
 }
 
 // take(i) for every logit above the threshold, which may rise meanwhile, in order of ids, until it says no. Most of a

@@ -1,8 +1,8 @@
 #include "text/sentencepiece.h"
 
 #include <algorithm>
-#include <bit>
 
+#include "base/float_order.h"
 #include "text/unicode.h"
 
 namespace conclave {
@@ -13,9 +13,7 @@ constexpr TokenId kMarkItself = -2;  // U+2581 in the text, not a space: never m
 
 // Higher scores first, as an ascending number below kNoMerge. Zeros of both signs are one score.
 std::uint32_t order_of(float score) {
-  const auto bits = std::bit_cast<std::uint32_t>(score == 0.0F ? 0.0F : score);
-  const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return ~ascending;
+  return ~ascending_bits(score);
 }
 
 std::string byte_token_text(unsigned byte) {

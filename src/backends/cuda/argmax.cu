@@ -1,6 +1,6 @@
 #include "backends/cuda/argmax_plan.h"
-#include "backends/cuda/launch.cuh"
 #include "backends/cuda/row_ops.cuh"
+#include "backends/cuda/row_segments.cuh"
 
 namespace conclave::cuda {
 namespace {
@@ -21,15 +21,15 @@ __device__ __forceinline__ Best best_of_warp(Best best) {
 
 // One block per segment of a row. `of_segment` is null where a row has but one: that one's best is the row's.
 template <bool kVector>
-__global__ void __launch_bounds__(kArgmaxThreads)
+__global__ void __launch_bounds__(kSegmentThreads)
     argmax_segments_kernel(const __grid_constant__ ArgmaxArgs args, std::int64_t segments, Best* of_segment) {
   begin();
-  __shared__ Best of_warp[kArgmaxThreads / kWarp];
+  __shared__ Best of_warp[kSegmentThreads / kWarp];
   const std::int64_t d = args.x.dims[1];
   const std::int64_t n_segments = live_rows(args.live, args.x.dims[0]) * segments;
   for (std::int64_t at = blockIdx.x; at < n_segments; at += gridDim.x) {
     const Divided segment = divide(at, segments);
-    const std::int64_t i = segment.rest * kArgmaxSegment + kRunLength * threadIdx.x;
+    const std::int64_t i = segment.rest * kRowSegment + kRunLength * threadIdx.x;
     Best best{-INFINITY, 0};
     if (i < d) {
       Run run;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kArgmaxThreads)
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = best;
     __syncthreads();
     if (threadIdx.x == 0) {
-      for (int warp = 1; warp < kArgmaxThreads / kWarp; ++warp) best = better(best, of_warp[warp]);
+      for (int warp = 1; warp < kSegmentThreads / kWarp; ++warp) best = better(best, of_warp[warp]);
       if (of_segment == nullptr) {
         int_at(args.ids, segment.quotient) = best.index;
       } else {
@@ -73,17 +73,9 @@ __global__ void __launch_bounds__(kArgmaxRowsPerBlock* kWarp)
 }  // namespace
 
 int launch_argmax(const ArgmaxArgs& args, std::byte* scratch, const Stream& stream) {
-  const std::int64_t n_rows = args.x.dims[0];
-  const std::int64_t d = args.x.dims[1];
-  const std::int64_t segments = argmax_segments(d);
-  auto* of_segment = segments > 1 ? reinterpret_cast<Best*>(scratch) : nullptr;
-  const LaunchPlan plan = argmax_segments_plan(n_rows, d);
-  const cudaError_t error = takes_vectors(args.x)
-                                ? launch(argmax_segments_kernel<true>, plan, stream, args, segments, of_segment)
-                                : launch(argmax_segments_kernel<false>, plan, stream, args, segments, of_segment);
-  if (error != cudaSuccess) return error;
-  return launch(argmax_rows_kernel, argmax_rows_plan(n_rows, d), stream, args, segments,
-                static_cast<const Best*>(of_segment));
+  return launch_segments<ArgmaxArgs, Best>(argmax_segments_kernel<true>, argmax_segments_kernel<false>,
+                                           argmax_rows_kernel, argmax_rows_plan(args.x.dims[0], args.x.dims[1]), args,
+                                           scratch, stream);
 }
 
 }  // namespace conclave::cuda

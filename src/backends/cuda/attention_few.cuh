@@ -215,4 +215,26 @@ struct MergedPiece {
   }
 };
 
+// The first n units of a range, in ascending order: sum_of(i) gives a unit's maximum and sum, acc_of(i) what it comes to.
+// All are asked for before the first is used.
+template <class Merged, class SumOf, class AccOf>
+__device__ __forceinline__ Merged merge_in_order(int n, const SumOf& sum_of, const AccOf& acc_of) {
+  float2 sum[kRangeUnits];
+  decltype(Merged::acc) acc[kRangeUnits];
+#pragma unroll
+  for (int i = 0; i < kRangeUnits; ++i) {
+    sum[i] = {-INFINITY, 0};
+    acc[i] = {};
+    if (i >= n) continue;
+    sum[i] = sum_of(i);
+    acc[i] = acc_of(i);
+  }
+  Merged range;
+#pragma unroll
+  for (int i = 0; i < kRangeUnits; ++i) {
+    if (i < n) range.add(sum[i].x, sum[i].y, acc[i]);
+  }
+  return range;
+}
+
 }  // namespace conclave::cuda

@@ -44,22 +44,8 @@ struct MergedElement {
 
 // The units of a range, in ascending order.
 __device__ __forceinline__ MergedElement merge_range(const float* results, const float2* sums, int n) {
-  float2 sum[kRangeUnits];
-  float acc[kRangeUnits];
-#pragma unroll
-  for (int i = 0; i < kRangeUnits; ++i) {
-    sum[i] = {-INFINITY, 0};
-    acc[i] = 0;
-    if (i >= n) continue;
-    sum[i] = sums[i];
-    acc[i] = results[i * kLonePart];
-  }
-  MergedElement range;
-#pragma unroll
-  for (int i = 0; i < kRangeUnits; ++i) {
-    if (i < n) range.add(sum[i].x, sum[i].y, acc[i]);
-  }
-  return range;
+  return merge_in_order<MergedElement>(
+      n, [&](int i) { return sums[i]; }, [&](int i) { return results[i * kLonePart]; });
 }
 
 // All units, for an element of the part: the first kLonePart threads have it.

@@ -181,22 +181,9 @@ __device__ __forceinline__ MergedPiece merged_range(const float* acc, const floa
 }
 // The units of a range, in ascending order: `n` of them, the first at `acc` and `sums`.
 __device__ __forceinline__ MergedPiece merge_units(const float* acc, const float2* sums, int n) {
-  float2 sum[kRangeUnits];
-  float4 of[kRangeUnits];
-#pragma unroll
-  for (int i = 0; i < kRangeUnits; ++i) {
-    sum[i] = {-INFINITY, 0};
-    of[i] = {0, 0, 0, 0};
-    if (i >= n) continue;
-    sum[i] = __ldcg(sums + i * kLoneGroup);
-    of[i] = __ldcg(reinterpret_cast<const float4*>(acc + i * (kLoneGroup * kLoneHeadWidth)));
-  }
-  MergedPiece range;
-#pragma unroll
-  for (int i = 0; i < kRangeUnits; ++i) {
-    if (i < n) range.add(sum[i].x, sum[i].y, of[i]);
-  }
-  return range;
+  return merge_in_order<MergedPiece>(
+      n, [&](int i) { return __ldcg(sums + i * kLoneGroup); },
+      [&](int i) { return __ldcg(reinterpret_cast<const float4*>(acc + i * (kLoneGroup * kLoneHeadWidth))); });
 }
 
 // All ranges, for the lane's element: as merge_kept() does it. By one warp.

@@ -1,7 +1,7 @@
 #include <cfloat>
 
-#include "backends/cuda/launch.cuh"
 #include "backends/cuda/row_ops.cuh"
+#include "backends/cuda/row_segments.cuh"
 #include "backends/cuda/top_k_plan.h"
 
 namespace conclave::cuda {
@@ -118,7 +118,7 @@ struct PutResult {
 
 // One block per segment of a row. `of_segment` is null where a row has but one: that one's best are the row's.
 template <bool kVector>
-__global__ void __launch_bounds__(kTopKThreads)
+__global__ void __launch_bounds__(kSegmentThreads)
     top_k_segments_kernel(const __grid_constant__ TopKArgs args, std::int64_t segments, Key* of_segment) {
   begin();
   __shared__ Shared shared;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kTopKThreads)
   const std::int64_t n_segments = live_rows(args.live, args.x.dims[0]) * segments;
   for (std::int64_t at = blockIdx.x; at < n_segments; at += gridDim.x) {
     const Divided segment = divide(at, segments);
-    const std::int64_t first = segment.rest * kTopKSegment + kRunLength * threadIdx.x;
+    const std::int64_t first = segment.rest * kRowSegment + kRunLength * threadIdx.x;
     Run run;
     clear_run(run);
     if (first < d) load_run<kVector>(args.x.type, row_of(args.x, segment.quotient), first, d, run);
@@ -165,17 +165,8 @@ __global__ void __launch_bounds__(kTopKRowThreads)
 }  // namespace
 
 int launch_top_k(const TopKArgs& args, std::byte* scratch, const Stream& stream) {
-  const std::int64_t n_rows = args.x.dims[0];
-  const std::int64_t d = args.x.dims[1];
-  const std::int64_t segments = top_k_segments(d);
-  auto* of_segment = segments > 1 ? reinterpret_cast<Key*>(scratch) : nullptr;
-  const LaunchPlan plan = top_k_segments_plan(n_rows, d);
-  const cudaError_t error = takes_vectors(args.x)
-                                ? launch(top_k_segments_kernel<true>, plan, stream, args, segments, of_segment)
-                                : launch(top_k_segments_kernel<false>, plan, stream, args, segments, of_segment);
-  if (error != cudaSuccess) return error;
-  return launch(top_k_rows_kernel, top_k_rows_plan(n_rows, d), stream, args, segments,
-                static_cast<const Key*>(of_segment));
+  return launch_segments<TopKArgs, Key>(top_k_segments_kernel<true>, top_k_segments_kernel<false>, top_k_rows_kernel,
+                                        top_k_rows_plan(args.x.dims[0], args.x.dims[1]), args, scratch, stream);
 }
 
 }  // namespace conclave::cuda
