@@ -207,7 +207,7 @@ class ModelBench {
     result.memory = session.memory();
     std::string wrong;
     std::size_t row_of_run = 0;
-    // As a greedy sampler would: each step is waited for, and its tokens are read.
+    // As a greedy sampler would: the tokens of each step are read.
     RunHooks hooks{.step = {.best =
                                 [&](const BestRow& row) {
                                   const std::int32_t id = expected.best[row_of_run++];

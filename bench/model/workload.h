@@ -5,7 +5,9 @@
 //   decode    `batch` sequences, each with tokens of its own, get one token in each step; what each leads to comes out
 //
 // Tokens are the same in every run: sequence i has the same ones in every batch. What a token is does not depend on the
-// logits before it, so that a run can be repeated exactly and its routing is known before it is timed.
+// logits before it, so that a run can be repeated exactly and its routing is known before it is timed. Where nothing but
+// the best token of each step is wanted and the device runs ahead, steps are begun as a greedy generator begins them: each
+// before the one before it is read (Session::begin).
 #pragma once
 
 #include <cstdint>
@@ -42,8 +44,9 @@ TokenLists random_tokens(std::int64_t n_sequences, std::int64_t n_tokens, std::i
 struct RunHooks {
   StepHooks step;   // of every step
   StepHooks check;  // of the last token of each sequence, which runs once more, the clock stopped, where there are any
-  std::function<void(double seconds)> between;      // before each step, the clock stopped: what it shows so far
-  std::function<void(std::int64_t step)> starting;  // before each step, its number
+  // Before each step, the clock stopped: what it shows so far, and its number. Not where steps are begun ahead.
+  std::function<void(double seconds)> between;
+  std::function<void(std::int64_t step)> starting;
 };
 
 struct RunTime {

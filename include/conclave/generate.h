@@ -78,6 +78,7 @@ class Generator {
     std::span<const float> logits;
   };
   Outcome feed(const StepInput& input, Wanted wanted, const GenerateHooks& hooks, bool& stopped);
+  std::int32_t feed_ahead(std::int32_t id, bool one_more);
 
   Session& session_;
   SequenceId sequence_;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,6 +99,12 @@ struct StepHooks {
   std::function<void(const std::string&)> profile;  // one JSON line per op that ran
 };
 
+// One more token of a sequence, for Session::begin().
+struct NextToken {
+  SequenceId sequence = 0;
+  std::optional<std::int32_t> id;  // none: the one that the step begun before found the best for this sequence
+};
+
 // Bytes that a session holds besides the file.
 struct SessionMemory {
   std::int64_t kv_bytes = 0;
@@ -120,12 +127,37 @@ class Session {
 
   // Extends several sequences, each by any number of tokens, each sequence at most once. A request that cannot be (an
   // unknown sequence, an id outside the vocabulary, no tokens, more than the context holds) is an Error that changes
-  // nothing.
+  // nothing, and so is one while steps that were begun are not finished.
   void step(std::span<const StepInput> inputs, const StepHooks& hooks);
   // One sequence: the logits of its last token, good until the next step.
   std::span<const float> extend(SequenceId sequence, std::span<const std::int32_t> tokens);
   // One sequence: the id of the largest of these logits, as BestRow has it.
   std::int32_t extend_best(SequenceId sequence, std::span<const std::int32_t> tokens);
+
+  // Greedy generation without a pause. A step of one more token for each of some sequences is begun, and the next one
+  // too, before the first is finished: it follows from what the first finds, on the device, which never waits for the
+  // host.
+  //
+  //   const NextToken first{chat, id}, next{chat};
+  //   session.begin({&first, 1});
+  //   do {
+  //     session.begin({&next, 1});                  // with the token after `id`, whichever it is
+  //     id = session.finish()[0];                   // which it is
+  //   } while (goes_on(id));
+  //   session.forget();                             // what comes after the last one is not wanted:
+  //   session.cut(chat, session.length(chat) - 1);  // it is part of the sequence already
+  //
+  // Tokens are given for all sequences of a step or for none; where for none, they are those of the step that was begun
+  // before, in the same order, with no other step between. An Error changes nothing. Where a device does not run ahead
+  // (runs_ahead), a step ends when it is begun.
+  static constexpr std::int64_t kMostBegun = 2;  // steps under way at a time
+  void begin(std::span<const NextToken> tokens);
+  // The best token of each sequence of the oldest step, as BestRow has it; good until the next begin().
+  std::span<const std::int32_t> finish();
+  // Steps that are under way will not be finished. Their tokens are part of the sequences.
+  void forget();
+  std::int64_t most_begun_sequences() const;  // of one step
+  bool runs_ahead() const;
 
   // How often each expert of each layer was chosen since the session was made: [n_layers][n_experts], layer by layer.
   // Devices count while they route, and are asked here. In the last layer only tokens whose logits were wanted have

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/fail.h"
 #include "conclave/generate.h"
@@ -27,6 +28,24 @@ void check_prompt(std::span<const std::int32_t> prompt, const Session& session) 
          session.context());
   }
 }
+
+// When it goes, a sequence has only the tokens it is known to have: what was computed ahead is taken off.
+class Ahead {
+ public:
+  Ahead(Session& session, SequenceId sequence, const std::vector<std::int32_t>& known)
+      : session_(session), sequence_(sequence), known_(known) {}
+  ~Ahead() {
+    session_.forget();
+    session_.cut(sequence_, static_cast<std::int64_t>(known_.size()));
+  }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+
+ private:
+  Session& session_;
+  SequenceId sequence_;
+  const std::vector<std::int32_t>& known_;
+};
 
 }  // namespace
 
@@ -75,6 +94,17 @@ Generator::Outcome Generator::feed(const StepInput& input, Wanted wanted, const 
   return outcome;
 }
 
+// The best token after `id`, which was chosen. `one_more`: the token after that one is begun, since it will be wanted.
+std::int32_t Generator::feed_ahead(std::int32_t id, bool one_more) {
+  const NextToken given{sequence_, id};
+  const NextToken following{sequence_, std::nullopt};
+  const auto n_known = static_cast<std::int64_t>(cached_.size());
+  if (session_.length(sequence_) == n_known) session_.begin({&given, 1});  // else it is under way
+  cached_.push_back(id);
+  if (one_more) session_.begin({&following, 1});
+  return session_.finish()[0];
+}
+
 Generation Generator::generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                                const GenerateHooks& hooks) {
   check_prompt(prompt, session_);
@@ -111,6 +141,9 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
   if (stopped) return stop(StopReason::hook);
   if (options.max_tokens && *options.max_tokens <= 0) return stop(StopReason::length);
 
+  const bool ahead = wanted == Wanted::best && session_.runs_ahead();
+  std::optional<Ahead> ahead_of_what_is_known;
+  if (ahead) ahead_of_what_is_known.emplace(session_, sequence_, cached_);
   const Stopwatch step_time;
   for (;;) {
     const std::int32_t id = choose(outcome);
@@ -120,11 +153,17 @@ Generation Generator::generate(std::span<const std::int32_t> prompt, const Gener
     sampler.accept(id);
     out.tokens.push_back(id);
     if (hooks.token && !hooks.token(id)) return stop(StopReason::hook);
-    if (static_cast<std::int64_t>(out.tokens.size()) == options.max_tokens) return stop(StopReason::length);
-    if (session_.length(sequence_) == session_.context()) return stop(StopReason::context);
-    input.tokens = {&id, 1};
-    input.kind = TokenKind::generated;
-    outcome = feed(input, wanted, {}, stopped);
+    const auto n_tokens = static_cast<std::int64_t>(out.tokens.size());
+    const auto n_known = static_cast<std::int64_t>(cached_.size());
+    if (n_tokens == options.max_tokens) return stop(StopReason::length);
+    if (n_known == session_.context()) return stop(StopReason::context);
+    if (ahead) {
+      outcome.best = feed_ahead(id, n_tokens + 1 != options.max_tokens && n_known + 1 < session_.context());
+    } else {
+      input.tokens = {&id, 1};
+      input.kind = TokenKind::generated;
+      outcome = feed(input, wanted, {}, stopped);
+    }
     ++out.n_steps;
     out.step_seconds = step_time.seconds();
   }

@@ -6,12 +6,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <vector>
 
 #include "base/fail.h"
+#include "engine/begun_steps.h"
 #include "engine/loaded_model.h"
+#include "engine/request_check.h"
 #include "engine/session_plan.h"
 #include "engine/step_programs.h"
 #include "ops/profile.h"
@@ -55,7 +56,9 @@ struct Session::Impl {
         inputs(device, plan.inputs()),
         programs(device, {config, of.impl().weights, kv, workspace, inputs},
                  {.n_tokens = plan.workspace.max_tokens, .n_out = plan.workspace.max_out}),
-        named(static_cast<std::size_t>(plan.kv.pages.n_seqs)),
+        request_check(kv, plan.kv.pages.n_seqs, config.n_vocab),
+        begun({device, kv, inputs, programs, workspace, request_check},
+              static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(plan.workspace.max_out)))),
         exact_prompts(options.exact_prompts) {
     pieces.reserve(static_cast<std::size_t>(chunk()));
     wanted.reserve(static_cast<std::size_t>(chunk()));
@@ -79,7 +82,6 @@ struct Session::Impl {
   void give_top(std::span<const WantedRow> rows, const StepHooks& hooks, Profile* profile);
   void give_routing(std::span<const WantedRow> rows, std::int64_t layer, const StepHooks& hooks);
   std::span<const float> logit_row(std::int64_t i);
-  float first_logit(std::int64_t i);
   std::vector<std::int64_t> expert_counts();
 
   Model model;
@@ -90,13 +92,14 @@ struct Session::Impl {
   Workspace workspace;
   StepInputs inputs;
   StepPrograms programs;
+  RequestCheck request_check;
+  BegunSteps begun;
 
   // Of the chunk that is being worked on; kept for the next one.
   Phase phase = Phase::decode;
   std::vector<Piece> pieces;
   std::vector<WantedRow> wanted;
   std::vector<std::int32_t> out_rows;
-  std::vector<bool> named;  // [n_seqs]: whether the step has an input for it
   bool exact_prompts;
   std::vector<std::int32_t> experts;
   std::vector<float> weights;
@@ -112,25 +115,15 @@ std::int64_t Session::Impl::check(std::span<const StepInput> requests, const Ste
   if (hooks.routing && !plan.workspace.trace_routing) {
     fail(ErrorCode::invalid_argument, "the routing was asked for, but the session does not trace it");
   }
-  std::fill(named.begin(), named.end(), false);
+  if (begun.under_way() > 0) {
+    fail(ErrorCode::invalid_argument, "steps that were begun are under way: they must be finished or forgotten first");
+  }
+  request_check.start();
   std::int64_t total = 0;
-  for (const StepInput& request : requests) {
-    const std::int64_t length = kv.length(request.sequence);
-    const auto count = static_cast<std::int64_t>(request.tokens.size());
-    if (named[static_cast<std::size_t>(request.sequence)]) {
-      fail(ErrorCode::invalid_argument, "sequence {} is named twice in one step", request.sequence);
-    }
-    named[static_cast<std::size_t>(request.sequence)] = true;
-    if (count == 0) fail(ErrorCode::invalid_argument, "there are no tokens to add to sequence {}", request.sequence);
-    if (count > kv.context() - length) {
-      fail(ErrorCode::invalid_argument, "the context is full: {} tokens and {} new ones are more than its {}", length,
-           count, kv.context());
-    }
-    for (std::size_t i = 0; i < request.tokens.size(); ++i) {
-      const std::int32_t id = request.tokens[i];
-      if (id >= 0 && id < config.n_vocab) continue;
-      fail(ErrorCode::invalid_argument, "token {} is {}, must be 0 to {}", i, id, config.n_vocab - 1);
-    }
+  for (const StepInput& input : requests) {
+    const auto count = static_cast<std::int64_t>(input.tokens.size());
+    request_check.sequence(input.sequence, count);
+    for (std::size_t i = 0; i < input.tokens.size(); ++i) request_check.token(i, input.tokens[i]);
     total += count;
   }
   return total;
@@ -173,7 +166,8 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
 }
 
 void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile) {
-  const StepPrograms::Step& step = programs.step(inputs.n_tokens(), static_cast<std::int64_t>(wanted.size()), phase);
+  const StepPrograms::Step& step =
+      programs.step({.n_tokens = inputs.n_tokens(), .n_out = static_cast<std::int64_t>(wanted.size()), .phase = phase});
   std::size_t done = 0;
   const auto take_rows = [&](std::int64_t at_most) {
     const std::size_t count = std::min(wanted.size() - done, static_cast<std::size_t>(at_most));
@@ -181,7 +175,7 @@ void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHoo
     out_rows.clear();
     for (const WantedRow& row : rows) out_rows.push_back(row.row);
     inputs.set_out_rows(out_rows);
-    inputs.upload();
+    inputs.upload(step.size.n_tokens);
     done += count;
     return rows;
   };
@@ -216,13 +210,6 @@ std::span<const float> Session::Impl::logit_row(std::int64_t i) {
   return logits;
 }
 
-float Session::Impl::first_logit(std::int64_t i) {
-  const Tensor row = select_outer(workspace.logits(plan.workspace.max_out), i);
-  float logit = 0;
-  device.download(*row.buffer, row.byte_offset, std::as_writable_bytes(std::span(&logit, 1)));
-  return logit;
-}
-
 void Session::Impl::give_logits(std::span<const WantedRow> rows, const StepHooks& hooks) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].logits) continue;
@@ -235,12 +222,7 @@ void Session::Impl::give_best(std::span<const WantedRow> rows, const StepHooks& 
   best.resize(rows.size());
   device.download(*ids.buffer, ids.byte_offset, std::as_writable_bytes(std::span(best)));
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i].logits) continue;
-    // argmax gives 0 also where nothing is above minus infinity: then the first logit is not, either.
-    if (best[i] == 0 && !(first_logit(static_cast<std::int64_t>(i)) > -std::numeric_limits<float>::infinity())) {
-      best[i] = -1;
-    }
-    hooks.best({rows[i].input, rows[i].token, best[i]});
+    if (rows[i].logits) hooks.best({rows[i].input, rows[i].token, best[i]});
   }
 }
 
@@ -278,6 +260,7 @@ void Session::Impl::give_routing(std::span<const WantedRow> rows, std::int64_t l
 
 void Session::Impl::step(std::span<const StepInput> requests, const StepHooks& hooks) {
   const std::int64_t total = check(requests, hooks);
+  begun.interrupt();
   std::optional<Profile> profile;
   if (hooks.profile) profile.emplace(hooks.profile);
   Piece cursor{};
@@ -336,6 +319,22 @@ std::int32_t Session::extend_best(SequenceId sequence, std::span<const std::int3
   const StepInput input{.sequence = sequence, .tokens = tokens};
   impl_->step({&input, 1}, {.best = [&id](const BestRow& row) { id = row.id; }});
   return id;
+}
+
+void Session::begin(std::span<const NextToken> tokens) {
+  impl_->begun.begin(tokens);
+}
+std::span<const std::int32_t> Session::finish() {
+  return impl_->begun.finish();
+}
+void Session::forget() {
+  impl_->begun.forget();
+}
+std::int64_t Session::most_begun_sequences() const {
+  return impl_->begun.most_sequences();
+}
+bool Session::runs_ahead() const {
+  return impl_->device.runs_ahead();
 }
 
 std::vector<std::int64_t> Session::expert_counts() {

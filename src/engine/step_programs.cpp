@@ -5,14 +5,14 @@
 
 namespace conclave {
 
-const StepPrograms::Step& StepPrograms::step(std::int64_t n_tokens, std::int64_t n_wanted, Phase phase) {
-  const auto next_power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n_tokens)));
-  const std::int64_t bucket = std::min(next_power, largest_.n_tokens);
-  const std::int64_t n_out = n_wanted <= 1 ? 1 : std::min(bucket, largest_.n_out);
+const StepPrograms::Step& StepPrograms::step(const StepSize& wanted) {
+  const auto next_power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted.n_tokens)));
+  StepSize size = wanted;
+  size.n_tokens = std::min(next_power, largest_.n_tokens);
+  size.n_out = wanted.n_out <= 1 ? 1 : std::min(size.n_tokens, largest_.n_out);
   for (const Step& step : steps_) {
-    if (step.size.n_tokens == bucket && step.size.n_out == n_out && step.size.phase == phase) return step;
+    if (step.size == size) return step;
   }
-  const StepSize size{.n_tokens = bucket, .n_out = n_out, .phase = phase};
   steps_.push_back({.size = size, .run = device_.compile(record_step(model_, size))});
   return steps_.back();
 }

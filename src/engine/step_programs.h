@@ -20,9 +20,9 @@ class StepPrograms {
     StepSize size;
     std::unique_ptr<Executable> run;
   };
-  // For steps of n_tokens of which n_wanted go through the head: sizes are powers of two, and the largest one. One
-  // wanted row, as at the end of a prompt, has a program of its own.
-  const Step& step(std::int64_t n_tokens, std::int64_t n_wanted, Phase phase);
+  // For steps of at least this size: sizes are powers of two, and the largest one. One wanted row, as at the end of a
+  // prompt, has a program of its own.
+  const Step& step(const StepSize& wanted);
   // Other rows of whatever step ran last, which was of that phase.
   Executable& outputs(Phase phase);
   struct Top {

@@ -25,27 +25,26 @@ class StepInputs {
   void set_length(std::int32_t seq, std::int64_t length);
   void set_out_rows(std::span<const std::int32_t> rows);  // at most max_out
   std::int64_t n_tokens() const { return n_tokens_; }
-  void upload();
-
-  // For a program of up to n_tokens tokens and n_out rows of logits.
+  // For a program of up to n_tokens tokens, and what it gets of them and of up to n_out rows of logits.
+  void upload(std::int64_t n_tokens);
   TokenBatch batch(std::int64_t n_tokens, std::int64_t n_out) const;
 
  private:
-  // Where each part begins, in numbers.
+  // Where each part begins, in numbers. What depends on the size of the program comes last, so that few tokens are few
+  // bytes.
   struct Places {
     std::int64_t live = 0;
     std::int64_t n_out = 1;
-    std::int64_t ids, positions, seqs, out_rows, lengths, end;
+    std::int64_t lengths, out_rows, ids, positions, seqs, end;
   };
-  static Places lay_out(const Shape& shape);
-  std::int32_t& at(std::int64_t place) { return host_[static_cast<std::size_t>(place)]; }
+  Places places(std::int64_t n_tokens) const;
 
   Device& device_;
   Shape shape_;
-  Places places_;
   std::int64_t n_tokens_ = 0;
   std::int64_t n_out_ = 0;
-  std::vector<std::int32_t> host_;
+  std::vector<std::int32_t> ids_, positions_, seqs_;  // [max_tokens]
+  std::vector<std::int32_t> host_;                    // laid out for a program
   std::shared_ptr<Buffer> buffer_;
 };
 

@@ -46,7 +46,10 @@ Program record_step(const Transformer& model, const StepSize& size) {
   };
 
   Program p;
-  p.embed({.ids = batch.ids, .table = model.weights.token_embd, .live = batch.live, .out = s.x});
+  p.embed({.ids = size.follows ? model.workspace.best(size.n_tokens) : batch.ids,
+           .table = model.weights.token_embd,
+           .live = batch.live,
+           .out = s.x});
   p.rms_norm({.x = s.x, .weight = layers[0].attn_norm, .live = batch.live, .eps = config.norm_eps, .out = s.attn_in});
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);

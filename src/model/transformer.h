@@ -27,6 +27,9 @@ struct StepSize {
   std::int64_t n_tokens = 1;  // at most
   std::int64_t n_out = 1;     // at most
   Phase phase = Phase::decode;
+  bool follows = false;  // its tokens are those that the step before found the best, row by row: n_tokens is n_out
+
+  bool operator==(const StepSize&) const = default;
 };
 
 // From token ids to the logits of the first n_out rows that want them, and which of them is the largest.

@@ -18,7 +18,7 @@ void validate(const Argmax& op) {
 void reference(const Argmax& op) {
   const std::int64_t n_live = live_rows(op.live, op.x.dim(0));
   for (std::int64_t r = 0; r < n_live; ++r) {
-    std::int64_t winner = 0;
+    std::int64_t winner = -1;
     float best = -INFINITY;
     for (std::int64_t d = 0; d < op.x.dim(1); ++d) {
       const float value = load(op.x, {r, d});

@@ -1,5 +1,5 @@
 // argmax: ids[r] = index of the largest element of row r, in IEEE order: -0 equals +0, ties to the LOWER index, plus
-// infinity above every number. A NaN never wins; a row without anything above minus infinity gives 0. Rows past `live`
+// infinity above every number. A NaN never wins; a row without anything above minus infinity gives -1. Rows past `live`
 // are left alone.
 #pragma once
 

@@ -3,6 +3,27 @@
 #include "base/fail.h"
 
 namespace conclave {
+namespace {
+
+class DownloadingFetch final : public Fetch {
+ public:
+  DownloadingFetch(Device& device, const Buffer& from, std::int64_t offset, std::int64_t bytes)
+      : device_(device), from_(from), offset_(offset), bytes_(static_cast<std::size_t>(bytes)) {}
+  void begin() override { device_.download(from_, offset_, bytes_); }
+  std::span<const std::byte> wait() override { return bytes_; }
+
+ private:
+  Device& device_;
+  const Buffer& from_;
+  std::int64_t offset_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Fetch> Device::fetch(const Buffer& from, std::int64_t offset, std::int64_t bytes) {
+  return std::make_unique<DownloadingFetch>(*this, from, offset, bytes);
+}
 
 std::unique_ptr<Executable> Device::compile(const Program& program, CompileOptions options) {
   for (const Op& op : program.ops()) {

@@ -38,6 +38,17 @@ class Executable {
   virtual void run(Profile* profile = nullptr) = 0;
 };
 
+// Bytes of a buffer that are asked for now and looked at later, while other programs run. Made once, used again and again;
+// its device and the buffer must outlive it.
+class Fetch {
+ public:
+  virtual ~Fetch() = default;
+  // The bytes as everything that was run so far leaves them.
+  virtual void begin() = 0;
+  // Until those of the last begin() are there. They stay until the next one.
+  virtual std::span<const std::byte> wait() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -50,6 +61,10 @@ class Device {
   virtual std::shared_ptr<Buffer> allocate(std::int64_t bytes) = 0;  // filled with zeros
   virtual void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) = 0;
   virtual void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) = 0;
+  // By default a download when it begins.
+  virtual std::unique_ptr<Fetch> fetch(const Buffer& from, std::int64_t offset, std::int64_t bytes);
+  // Whether a program may still run when Executable::run() has returned: then the host can prepare the next one.
+  virtual bool runs_ahead() const { return false; }
   // Bytes that allocate() could still give, all together; nothing where the device does not know.
   virtual std::optional<std::int64_t> available_bytes() const { return std::nullopt; }
   // Rows of activations that products want at once to be fast: chunks of a prompt, where nobody says how many.

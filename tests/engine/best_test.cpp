@@ -87,7 +87,14 @@ TEST_P(BestTest, OfEqualLogitsIsTheFirstAndOfNoneIsNone) {
   EXPECT_EQ(best(kNan), -1);
 
   const HeadModel file(kNan);
-  Session session(Model::open(file.path(), {.device = GetParam()}), {.context = 10});
+  Session session(Model::open(file.path(), {.device = GetParam()}), {.context = 10, .max_sequences = 2});
+  const SequenceId begun = session.create();
+  const NextToken first{begun, 1};
+  const NextToken following{begun, std::nullopt};
+  session.begin({&first, 1});
+  session.begin({&following, 1});
+  EXPECT_EQ(session.finish()[0], -1);
+  EXPECT_EQ(session.finish()[0], -1);
   for (const double temperature : {0.0, 1.0}) {
     try {
       Generator(session).generate(tokens, {.sampling = {.temperature = temperature}});
@@ -212,14 +219,14 @@ TEST(Best, ArgmaxAndTheGreedySamplerAgree) {
     const std::int64_t kinds = rng.integer(1, std::size(values));
     std::vector<float> row(n);
     for (float& value : row) value = values[rng.integer(0, kinds - 1)];
-    std::int32_t id = -1;
+    std::int32_t id = -2;
     BorrowedBuffer x(reinterpret_cast<std::byte*>(row.data()), static_cast<std::int64_t>(n * sizeof(float)));
     BorrowedBuffer ids(reinterpret_cast<std::byte*>(&id), sizeof id);
     reference(
         Argmax{.x = dense(x, 0, DType::f32, {1, static_cast<std::int64_t>(n)}), .ids = dense(ids, 0, DType::i32, {1})});
     Sampler greedy({.temperature = 0}, static_cast<std::int64_t>(n));
     EXPECT_TRUE(greedy.takes_best());
-    if (id == 0 && !(row[0] > -kInf)) {
+    if (id == -1) {
       EXPECT_THROW(greedy.next(row), Error);
       ++none;
     } else {

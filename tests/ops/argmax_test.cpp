@@ -45,10 +45,10 @@ TEST(Argmax, NeverChoosesANan) {
   EXPECT_EQ(winner({-NAN, -1e30F}), 1);
 }
 
-TEST(Argmax, GivesZeroWhereNothingIsAboveMinusInfinity) {
-  EXPECT_EQ(winner({-INFINITY, -INFINITY}), 0);
-  EXPECT_EQ(winner({NAN, NAN}), 0);
-  EXPECT_EQ(winner({NAN, -INFINITY}), 0);
+TEST(Argmax, GivesMinusOneWhereNothingIsAboveMinusInfinity) {
+  EXPECT_EQ(winner({-INFINITY, -INFINITY}), -1);
+  EXPECT_EQ(winner({NAN, NAN}), -1);
+  EXPECT_EQ(winner({NAN, -INFINITY}), -1);
 }
 
 TEST(Argmax, LeavesRowsPastLiveAlone) {

@@ -182,7 +182,7 @@ def check_route():
     same("sums of groups past the largest float are equal", routed(
         [[INF, -INF, INF, INF]], 2, "softmax_after_top_k", n_groups=2, group_score="sum_of_two")[0], [[0, 1]])
     same("argmax", transformer.argmax_rows(np.array(
-        [[-0.0, 0, NAN], [NAN, -INF, NAN], [NAN, -3, -3], [1, INF, INF]], np.float32)), [0, 0, 1, 1])
+        [[-0.0, 0, NAN], [NAN, -INF, NAN], [NAN, -3, -3], [1, INF, INF]], np.float32)), [0, -1, 1, 1])
     largest = float(np.finfo(np.float32).max)
     ids, values = transformer.top_k_rows(np.array([[NAN, 2, 5, 5], [-INF, -0.0, 0, NAN], [1, INF, largest, INF]], np.float32), 3)
     same("top_k", ids, [[2, 3, 1], [1, 2, -1], [1, 2, 3]])

@@ -150,8 +150,9 @@ def softmax(case):
 
 
 def argmax_rows(x):
-    """Index of the largest of each f32 row: NaN taken as minus infinity, ties to the lower index."""
-    return np.argmax(np.where(np.isnan(x), -np.inf, x), axis=-1)
+    """Index of the largest of each f32 row: NaN taken as minus infinity, ties to the lower index; -1 for none."""
+    usable = np.where(np.isnan(x), -np.inf, x)
+    return np.where(np.max(usable, axis=-1) == -np.inf, -1, np.argmax(usable, axis=-1))
 
 
 def argmax(case):

@@ -11,6 +11,8 @@ constexpr std::int64_t kSegment = 16384;
 struct Best {
   float value;
   std::int32_t index;
+
+  std::int32_t id() const { return value > -INFINITY ? index : -1; }
 };
 
 class CpuArgmax final : public CpuOp {
@@ -28,7 +30,7 @@ class CpuArgmax final : public CpuOp {
     const std::int64_t n_live = live_rows(op_.live, op_.x.dim(0));
     for_rows(run.region, n_live * segments_, std::min(d_, kSegment), [&](std::int64_t i) {
       best[i] = best_of(i / segments_, i % segments_, scratch);
-      if (segments_ == 1) store_i32(op_.ids, {i}, best[i].index);
+      if (segments_ == 1) store_i32(op_.ids, {i}, best[i].id());
     });
     if (segments_ <= 1) return;
     for_rows(run.region, n_live, segments_, [&](std::int64_t r) {
@@ -37,7 +39,7 @@ class CpuArgmax final : public CpuOp {
         const Best& other = best[r * segments_ + s];
         if (other.value > winner.value) winner = other;  // ties to the lower index
       }
-      store_i32(op_.ids, {r}, winner.index);
+      store_i32(op_.ids, {r}, winner.id());
     });
   }
 

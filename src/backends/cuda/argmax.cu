@@ -9,6 +9,11 @@ __device__ __forceinline__ Best better(const Best& a, const Best& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
 
+// -1 where there is none.
+__device__ __forceinline__ std::int32_t id_of(const Best& best) {
+  return best.value > -INFINITY ? best.index : -1;
+}
+
 // In all lanes.
 __device__ __forceinline__ Best best_of_warp(Best best) {
 #pragma unroll
@@ -46,7 +51,7 @@ __global__ void __launch_bounds__(kSegmentThreads)
     if (threadIdx.x == 0) {
       for (int warp = 1; warp < kSegmentThreads / kWarp; ++warp) best = better(best, of_warp[warp]);
       if (of_segment == nullptr) {
-        int_at(args.ids, segment.quotient) = best.index;
+        int_at(args.ids, segment.quotient) = id_of(best);
       } else {
         of_segment[at] = best;
       }
@@ -66,7 +71,7 @@ __global__ void __launch_bounds__(kArgmaxRowsPerBlock* kWarp)
       best = better(best, of_segment[r * segments + s]);
     }
     best = best_of_warp(best);
-    if (threadIdx.x % kWarp == 0) int_at(args.ids, r) = best.index;
+    if (threadIdx.x % kWarp == 0) int_at(args.ids, r) = id_of(best);
   }
 }
 

@@ -24,6 +24,7 @@ using cuda::CudaBuffer;
 
 // Ids, page tables and a row of logits go through it; what is larger is copied as it lies.
 constexpr std::size_t kStageBytes = std::size_t{1} << 20;
+constexpr std::int64_t kMostAhead = 2;
 
 // A range inside a buffer of this device.
 std::byte* address(const Buffer& buffer, std::int64_t offset, std::size_t bytes) {
@@ -167,6 +168,41 @@ class CudaExecutable final : public Executable {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+// Copied on the device's stream, into host memory of its own.
+class CudaFetch final : public Fetch {
+ public:
+  CudaFetch(CudaDevice& device, const std::byte* from, std::size_t bytes) : device_(device), from_(from), copy_(bytes) {
+    check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "an event");
+  }
+  ~CudaFetch() override {
+    cudaStreamSynchronize(device_.stream());
+    cudaEventDestroy(copied_);
+  }
+
+  void begin() override {
+    check(cudaSetDevice(device_.target().device));
+    check(cudaMemcpyAsync(copy_.data(), from_, copy_.size(), cudaMemcpyDeviceToHost, device_.stream()), "download");
+    check(cudaEventRecord(copied_, device_.stream()), "download");
+    at_ = device_.wait_->place();
+    staged_ = device_.stage_->taken();
+  }
+
+  std::span<const std::byte> wait() override {
+    check(cudaSetDevice(device_.target().device));
+    device_.wait_->wait(copied_, at_);
+    device_.stage_->release(staged_);
+    return {copy_.data(), copy_.size()};
+  }
+
+ private:
+  CudaDevice& device_;
+  const std::byte* from_;
+  cuda::PinnedBytes copy_;
+  cudaEvent_t copied_ = nullptr;
+  cuda::StreamWait::Place at_;  // of the copy on the stream
+  std::uint64_t staged_ = 0;
+};
+
 CudaDevice::CudaDevice(const CudaOptions& options)
     : name_(fmt::format("cuda:{}", options.device)), dump_(options.dump) {
   if (const std::string absence = cuda_absence(options.device); !absence.empty()) {
@@ -204,8 +240,8 @@ void CudaDevice::upload(Buffer& to, std::int64_t offset, std::span<const std::by
   std::byte* at = address(to, offset, bytes.size());
   if (bytes.empty()) return;
   check(cudaSetDevice(target_.device));
-  // The host is never more than one program ahead of the GPU.
-  if (wait_->under_way()) wait();
+  // The host is never more than two programs ahead of the GPU.
+  if (wait_->under_way() >= kMostAhead) wait();
   const bool staged = bytes.size() <= stage_->size();
   const std::byte* from = bytes.data();
   if (staged) {
@@ -229,14 +265,19 @@ void CudaDevice::download(const Buffer& from, std::int64_t offset, std::span<std
   if (staged) std::memcpy(bytes.data(), to, bytes.size());
 }
 
+std::unique_ptr<Fetch> CudaDevice::fetch(const Buffer& from, std::int64_t offset, std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  return std::make_unique<CudaFetch>(*this, address(from, offset, size), size);
+}
+
 void CudaDevice::wait() {
   wait_->wait();
-  stage_->clear();
+  stage_->release_all();
 }
 
 // Some of the stage; where copies still use it all, they are waited for.
 std::span<std::byte> CudaDevice::stage(std::size_t bytes) {
-  if (bytes > stage_->left()) wait();
+  if (!stage_->has_room(bytes)) wait();
   return stage_->take(bytes);
 }
 

@@ -34,6 +34,8 @@ class CudaDevice final : public Device {
   std::shared_ptr<Buffer> allocate(std::int64_t bytes) override;
   void upload(Buffer& to, std::int64_t offset, std::span<const std::byte> bytes) override;
   void download(const Buffer& from, std::int64_t offset, std::span<std::byte> bytes) override;
+  std::unique_ptr<Fetch> fetch(const Buffer& from, std::int64_t offset, std::int64_t bytes) override;
+  bool runs_ahead() const override { return true; }
   std::optional<std::int64_t> available_bytes() const override;
   std::int64_t usual_rows() const override { return 4096; }
   bool reaches(const Buffer& buffer) const override;
@@ -53,6 +55,7 @@ class CudaDevice final : public Device {
 
  private:
   friend class CudaExecutable;
+  friend class CudaFetch;
   void offer_dump(const Op& op, Profile* profile);
   void wait();
   std::span<std::byte> stage(std::size_t bytes);

@@ -6,7 +6,7 @@
 // shortly before that and looks again and again from then on. Where a program ends at another time than it did before, the
 // host is late by one nap: a quarter of a millisecond or a sixteenth of the time so far, whichever is more.
 //
-// This class decides and does nothing itself; StreamWait goes by it. Times are since the program was put on the stream.
+// This class decides and does nothing itself; StreamWait goes by it. Times are since the program could start.
 #pragma once
 
 #include <algorithm>

@@ -124,7 +124,7 @@ static void argmax(constant ArgmaxArgs& args, Buffers buffers, threadgroup uchar
   }
   best = best_of_group(best, shared, at);
   if (at.index != 0) return;
-  ((device int*)(buffers.at[ArgmaxArgs::kIds] + args.ids.offset))[r] = best.value == -INFINITY ? 0 : int(best.index);
+  ((device int*)(buffers.at[ArgmaxArgs::kIds] + args.ids.offset))[r] = best.value == -INFINITY ? -1 : int(best.index);
 }
 
 // One place after the other: the best of what ranks after the place before. A row is read k times.
