@@ -31,7 +31,8 @@ class BeginTest : public OnDevices {
   const std::vector<Tokens> prompts_ = {random_tokens(3, 1), random_tokens(9, 2), random_tokens(1, 3)};
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, BeginTest, ::testing::Values("ref", "cpu", "cuda", "metal"));
+// Without Metal, whose kernels are interpreted where there is no such GPU: what it does here is what every device does.
+INSTANTIATE_TEST_SUITE_P(Devices, BeginTest, ::testing::Values("ref", "cpu", "cuda"));
 
 TEST_P(BeginTest, FollowsWhatTheStepBeforeFound) {
   const std::vector<Tokens> want = in_turn(prompts_);
