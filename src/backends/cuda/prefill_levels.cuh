@@ -2,9 +2,8 @@
 //
 // A level of b bits is put at bits 8 - b to 7 of a bf16 and read as that number: level * 2^-(125 + b), without anything
 // added to it, since numbers below the normal ones, and the smallest of those, go on in even steps. So
-//   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits (133 of those at bits 0 to 3), 130 of 5,
-//                                                                131 of 6
-// and q6_k's minimum is 32 scales. Two weights, two apart in their row, share a word.
+//   w = fma(level * 2^-e, scale * 2^(e - 28), -min * 2^-28)      e: 129 of 4 bits, 130 of 5, 131 of 6
+// where those that begin at bit 0 have e = 133, and q6_k's minimum is 32 scales. Two weights, two apart in their row, share a word.
 #pragma once
 
 #include "backends/cuda/bf16_pair.cuh"
@@ -21,7 +20,7 @@ inline constexpr float kPrefillLarger = 0x1p28F;
 template <DType type>
 class PrefillLevels {
  public:
-  static constexpr int kWords = type == DType::q4_k ? 4 : 2;  // that are loaded at once, as there are registers for
+  static constexpr int kWords = type == DType::q5_k ? 2 : 4;  // that are loaded at once, as there are registers for
   static constexpr int kSteps = 2 * kWords;                   // of wgmma, that they make
   static constexpr int kStride = prefill_column_stride(type);
 
@@ -44,10 +43,11 @@ class PrefillLevels {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const float less = -32896.0F * factor_[j];  // exact, as is all of it up to the pair
-        const float first = fmaf(__uint_as_float(__byte_perm(packed_[j], 0x47U, 0x4505 + 0x10 * h)), factor_[j], less);
+        float first = fmaf(__uint_as_float(__byte_perm(packed_[j], 0x47U, 0x4505 + 0x10 * h)), factor_[j], less);
+        first = fmaxf(first, -0x1.FEp22F);  // the largest of all would be infinite below
         const float second = fmaf(__uint_as_float(__byte_perm(packed_[j], 0x47U, 0x4525 + 0x10 * h)), factor_[j], less);
         const unsigned scales = bf16_pair(first, second);
-        scale_[j] = bf16_pair_fma(scales, 0x73007300U, 0x80008000U);   // 2^103
+        scale_[j] = bf16_pair_fma(scales, 0x73007400U, 0x80008000U);   // 2^105 and 2^103
         offset_[j] = bf16_pair_fma(scales, 0xB400B400U, 0x80008000U);  // -32 * 2^-28
       }
     }
@@ -60,18 +60,15 @@ class PrefillLevels {
     for (int j = 0; j < 2; ++j) {
       const std::byte* from = column + 8 * j * kStride + at;
       if constexpr (type == DType::q4_k) {
-        const auto four = *reinterpret_cast<const uint4*>(from + 16 + 32 * t);
-        low_[j][0] = four.x;
-        low_[j][1] = four.y;
-        low_[j][2] = four.z;
-        low_[j][3] = four.w;
+        four_at(from + 16 + 32 * t, low_[j]);
       } else if constexpr (type == DType::q5_k) {
         two_at(from + 48 + 32 * t, low_[j]);
         two_at(from + 16, bits_[j]);
       } else {
-        two_at(from + 64 * (t / 2), low_[j]);
-        two_at(from + 64 * (t / 2) + 32, high_[j]);
-        two_at(from + 128 + 32 * (t / 2), bits_[j]);
+        four_at(from + 64 * (t / 2), low_[j]);
+        four_at(from + 64 * (t / 2) + 32, high_[j]);
+        four_at(from + 128 + 32 * (t / 2), bits_[j]);
+        join_bits(j, t);
       }
     }
   }
@@ -96,6 +93,14 @@ class PrefillLevels {
     const auto two = *reinterpret_cast<const uint2*>(p);
     to[0] = two.x;
     to[1] = two.y;
+  }
+  template <int n>
+  static __device__ __forceinline__ void four_at(const std::byte* p, unsigned (&to)[n]) {
+    const auto four = *reinterpret_cast<const uint4*>(p);
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
   }
   static __device__ __forceinline__ unsigned turned_left(unsigned word, int bits) {
     return __funnelshift_l(word, word, static_cast<unsigned>(bits));
@@ -130,6 +135,17 @@ class PrefillLevels {
     return bf16_pair(low_half(two) * factor, low_half(two >> 16) * factor);
   }
 
+  // q6_k: four whole levels a word, those of the first 32 elements from bit 0 of their bytes on, the others from bit 2.
+  __device__ __forceinline__ void join_bits(int j, int t) {
+    const int turn = 4 * (t % 2);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const unsigned upper = turned_left(bits_[j][i], 4 - turn);
+      low_[j][i] = (low_[j][i] >> turn & 0x0F0F0F0FU) | (upper & 0x30303030U);
+      high_[j][i] = (turned_left(high_[j][i], 2 - turn) & 0x3C3C3C3CU) | (upper & 0xC0C0C0C0U);
+    }
+  }
+
   // Two levels of column j for step i: elements 0 and 2 of four, or 1 and 3.
   __device__ __forceinline__ unsigned levels(int j, int i, int odd, int t) const {
     const int group = i % 2;
@@ -143,9 +159,7 @@ class PrefillLevels {
       return (four & 0x00780078U) | (fifth & 0x00800080U);
     } else {
       const unsigned word = group == 0 ? low_[j][i / 2] : high_[j][i / 2];
-      const unsigned four = turned_left(word, 2 + 24 * odd - 4 * (t % 2));
-      const unsigned two = turned_left(bits_[j][i / 2], 6 + 24 * odd - 2 * group - 4 * (t % 2));
-      return (four & 0x003C003CU) | (two & 0x00C000C0U);
+      return odd == 0 ? word & 0x00FF00FFU : __byte_perm(word, 0, 0x4341);
     }
   }
 
