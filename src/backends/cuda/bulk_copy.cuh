@@ -30,12 +30,15 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes,
   copy_bulk(shared_address(to), from, bytes, barrier);
 }
 // A box of a tensor of rank 2 (row_boxes.h), from element (y, x) on; past the tensor's end it is zeros.
-__device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, int y, std::uint64_t* barrier) {
+__device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, int y, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
           to),
-      "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
+      "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
+}
+__device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, int y, std::uint64_t* barrier) {
+  copy_box(to, map, x, y, shared_address(barrier));
 }
 // The same of rank 3.
 __device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, int y, int z, std::uint64_t* barrier) {

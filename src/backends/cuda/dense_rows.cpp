@@ -1,11 +1,13 @@
 #include "backends/cuda/dense_rows.h"
 #include "backends/cuda/dense_once_plan.h"
+#include "backends/cuda/dense_tall_plan.h"
 
 #include <vector>
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/row_bank.h"
+#include "backends/cuda/wide_rows_plan.h"
 
 namespace conclave::cuda {
 namespace {
@@ -24,7 +26,7 @@ class DenseOp final : public CudaOp {
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
     bank_.fill(at.scratch, at.stream, name_);
-    check(launch_dense_rows(dense_args(products_, bank_.at(at.scratch), live_, room_), at.stream), name_);
+    check(launch_dense(dense_args(products_, bank_.at(at.scratch), live_, room_), at.stream), name_);
   }
 
  private:
@@ -43,7 +45,9 @@ ProductViews views_of(const Matmul& op) {
 }
 
 DenseRoom dense_room(const Target& target) {
-  return {.shared_bytes = target.shared_bytes, .multiprocessors = target.multiprocessors};
+  return {.shared_bytes = target.shared_bytes,
+          .multiprocessors = target.multiprocessors,
+          .hopper = target.capability >= 90 && wide_rows_built()};
 }
 
 bool takes_dense(const ProductViews& product, const View& x, const DenseRoom& room) {
@@ -88,7 +92,15 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
   }
   cut_dense(args, room);
   args.once = dense_once_cut(args, room);
+  if (args.once.warps == 0) args.tall = dense_tall_cut(args, room);
   return args;
+}
+
+int launch_dense(const DenseArgs& args, const Stream& stream) {
+  if (args.tall.columns > 0) {
+    if (CUtensorMap rows; map_tall_rows(rows, args)) return launch_dense_tall(args, rows, stream);
+  }
+  return args.once.warps > 0 ? launch_dense_once(args, stream) : launch_dense_rows(args, stream);
 }
 
 std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank,

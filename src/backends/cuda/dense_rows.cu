@@ -1,5 +1,4 @@
 #include "backends/cuda/activation.cuh"
-#include "backends/cuda/dense_once_plan.h"
 #include "backends/cuda/dense_plain.cuh"
 #include "backends/cuda/held_weights.cuh"
 #include "backends/cuda/launch.cuh"
@@ -292,7 +291,6 @@ __global__ void __launch_bounds__(kDenseThreads, 1) dense_rows(const __grid_cons
 }  // namespace
 
 int launch_dense_rows(const DenseArgs& args, const Stream& stream) {
-  if (args.once.warps > 0) return launch_dense_once(args, stream);
   const LaunchPlan plan = dense_rows_plan(args);
   if (args.cut.tiles == 1) return launch(dense_rows<1>, plan, stream, args);
   if (args.cut.tiles == 2) return launch(dense_rows<2>, plan, stream, args);

@@ -76,6 +76,14 @@ struct DenseOnceCut {
   std::int32_t own_bytes = 0;  // of shared memory, a warp's: weights, and then what it adds to outputs
 };
 
+// And for dense_tall_plan.h.
+struct DenseTallCut {
+  std::int32_t columns = 0;  // of a block; 0: it is no product for it
+  std::int32_t stages = 0;
+  std::int32_t raw_end = 0;  // of a block's columns as stored, in shared memory
+  std::int32_t blocks[kDenseMatrices] = {};
+};
+
 // The same rows with each matrix.
 struct DenseArgs {
   DenseMatrix of[kDenseMatrices];
@@ -92,6 +100,7 @@ struct DenseArgs {
   DType x_type = DType::f32;
   DenseCut cut;
   DenseOnceCut once;
+  DenseTallCut tall;
 };
 
 // In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to outputs,
@@ -117,6 +126,7 @@ static_assert(dense_shared_bytes(DType::q6_k, dense_cut(8, kDenseRows, 3, 1)) <=
 struct DenseRoom {
   std::int64_t shared_bytes = 0;  // of a block, at most
   int multiprocessors = 1;
+  bool hopper = false;
 };
 
 constexpr std::int64_t dense_parts(std::int64_t n, bool gate_up, const DenseCut& cut) {

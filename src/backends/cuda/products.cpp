@@ -109,7 +109,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
     }
   }
   if (one_matrix && bank.q != nullptr && takes_dense(v, bank.x, room.dense)) {
-    check(launch_dense_rows(dense_args({&v, 1}, bank, table.live, room.dense), at.stream), op);
+    check(launch_dense(dense_args({&v, 1}, bank, table.live, room.dense), at.stream), op);
     return;
   }
   UnitArgs args{.table = table,
