@@ -4,6 +4,7 @@
 #include "backends/cuda/few_passes.cuh"
 #include "backends/cuda/few_work.cuh"
 #include "backends/cuda/launch.cuh"
+#include "backends/cuda/read_once.cuh"
 
 namespace conclave::cuda {
 namespace {
@@ -65,13 +66,13 @@ struct BoxFetcher : RunOwner {
       expect_bytes(arrived + slot, kBytes);
       if constexpr (type == DType::q4_k) {
         const int x = c * (block_bytes(type) / 4);
-        copy_box(to, &boxes.map[0], x, column, expert, arrived + slot);
+        copy_box_once(to, &boxes.map[0], x, column, expert, arrived + slot);
         if (args.up != nullptr) {
-          copy_box(to + kTile / 2 * kColumn, &boxes.map[1], x, column, expert, arrived + slot);
+          copy_box_once(to + kTile / 2 * kColumn, &boxes.map[1], x, column, expert, arrived + slot);
         }
       } else {
-        copy_box(to, &boxes.map[0], 0, column, expert, arrived + slot);
-        copy_box(to + kTile * kColumn, &boxes.map[1], kColumn / 4, column, expert, arrived + slot);
+        copy_box_once(to, &boxes.map[0], 0, column, expert, arrived + slot);
+        copy_box_once(to + kTile * kColumn, &boxes.map[1], kColumn / 4, column, expert, arrived + slot);
       }
     }
     c += kSpan;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/cuda/few_rows_plan.h"
-#include "backends/cuda/mma.cuh"
+#include "backends/cuda/read_once.cuh"
 
 namespace conclave::cuda {
 
@@ -21,22 +21,22 @@ __device__ __forceinline__ void copy_unit(unsigned to, const std::byte* column, 
     const unsigned shift = static_cast<unsigned>(place) & 16U;
     const auto* source = reinterpret_cast<const std::byte*>((place & ~std::uintptr_t{16}) | (second ? 16U : 0U));
     to -= shift;
-    if (second || shift == 0) copy_16(to, source);
+    if (second || shift == 0) copy_16_once(to, source);
 #pragma unroll
-    for (int j = 1; j < kPairs - 1; ++j) copy_16(to + 32 * j, source + 32 * j);
-    if (!second || shift != 0) copy_16(to + 32 * (kPairs - 1), source + 32 * (kPairs - 1));
+    for (int j = 1; j < kPairs - 1; ++j) copy_16_once(to + 32 * j, source + 32 * j);
+    if (!second || shift != 0) copy_16_once(to + 32 * (kPairs - 1), source + 32 * (kPairs - 1));
   } else {
     const std::byte* mine = column + (second ? 16 : 0);
     const std::byte* ql = mine + 128 * c;
     const std::byte* qh = mine + (128 * chunks + 64 * c);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) copy_16(to + 32 * j, ql + 32 * j);
+    for (int j = 0; j < 4; ++j) copy_16_once(to + 32 * j, ql + 32 * j);
 #pragma unroll
-    for (int j = 0; j < 2; ++j) copy_16(to + 128 + 32 * j, qh + 32 * j);
+    for (int j = 0; j < 2; ++j) copy_16_once(to + 128 + 32 * j, qh + 32 * j);
     // One lane copies the scales, the other the word with the factor.
     const unsigned of = threadIdx.x % kWarp / 2;
     const unsigned last = second ? kTile * column_stride(type) + 16 * of - (of * column_stride(type) + 16) : 192;
-    copy_16(to + last, column + (second ? 208 * chunks + c / 8 * 16 : 192 * chunks + 16 * c));
+    copy_16_once(to + last, column + (second ? 208 * chunks + c / 8 * 16 : 192 * chunks + 16 * c));
   }
 }
 
