@@ -37,6 +37,8 @@ const std::vector<GpuShape>& gpu_shapes() {
       {"mixtral-8x7b", 8, 2, 4096, 14336, DType::q4_k, DType::q4_k},
       {"deepseek-like", 256, 8, 7168, 2048, DType::q4_k, DType::q4_k},
       {"gpt-oss-like", 32, 4, 2880, 2880, DType::mxfp4, DType::mxfp4},
+      {"qwen3-30b-a3b-f16", 128, 8, 2048, 768, DType::f16, DType::f16},
+      {"qwen3-30b-a3b-bf16", 128, 8, 2048, 768, DType::bf16, DType::bf16},
   };
   return shapes;
 }

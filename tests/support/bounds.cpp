@@ -55,13 +55,17 @@ struct WeightRow {
   DType type;
   std::vector<float> w;
   std::vector<double> off = {};  // by how much each may be rounded before the product; empty: not at all
+  double row_rounding = 0;       // of plain weights that want rows of 16 bits: by what share of a row's largest
 };
 
 // Weights of a block are scale * level - minimum. Where scale and minimum are rounded, and then the weight, it moves by
 // that share of |scale level| + |minimum| + |weight|, at most 2 (|weight| + |minimum|).
 WeightRow weight_row(const Tensor& w, std::int64_t n, Phase phase, const Arithmetic& a) {
   WeightRow row{.type = w.dtype, .w = load_row(w, {n})};
-  if (phase == Phase::decode || a.prefill_weight == 0 || !is_block(w.dtype)) return row;
+  if (phase == Phase::decode || a.prefill_weight == 0) return row;
+  if (w.dtype == DType::f16) row.row_rounding = 0x1p-11;
+  if (w.dtype == DType::bf16) row.row_rounding = 0x1p-8;
+  if (!is_block(w.dtype)) return row;
   std::vector<float> minimums(row.w.size(), 0.0F);
   if (w.dtype == DType::q4_k || w.dtype == DType::q5_k) {  // all levels 0: the minimums are left
     constexpr std::size_t kHeader = 16;
@@ -86,7 +90,8 @@ Deviation dot_error(const ProductRow& row, const WeightRow& weights, const Arith
   const std::vector<float>& w = weights.w;
   double largest = 0;
   for (const float value : row.x) largest = std::max(largest, magnitude(value));
-  const double dx = is_block(weights.type) || a.rounds_for_plain_weights ? a.activation * largest : 0;
+  const bool as_blocks = is_block(weights.type) || a.rounds_for_plain_weights;
+  const double dx = (as_blocks ? a.activation : weights.row_rounding) * largest;
   double absolute = 0;
   double carried = 0;
   double variance = 0;

@@ -41,7 +41,7 @@ inline constexpr Arithmetic kFloatArithmetic{};
 // The CPU backend: f32, and int8 activations in products with block weights.
 inline constexpr Arithmetic kInt8Arithmetic{.activation = 1.0 / 254, .nmse = 5e-4};
 // The CUDA backend: the same, and attention on tensor cores. Prefill has weights and activations of bf16, whose rounding
-// (2^-9) the one of int8 covers, or is as decode where layouts ask for that.
+// (2^-9) the one of int8 covers, or is as decode where layouts ask for that; with plain weights of 16 bits, rows of theirs.
 inline constexpr Arithmetic kCudaArithmetic{.activation = 1.0 / 254,
                                             .query = 0x1p-22,
                                             .softmax_weight = 0x1p-11,

@@ -35,7 +35,7 @@ struct Products {
   Kernel by = Kernel::one_row;
 
   const Tensor& x() const { return of[0]->x; }
-  BankForm form() const { return by == Kernel::prefill ? BankForm::bf16 : BankForm::int8; }
+  BankForm form() const { return by == Kernel::prefill ? prefill_form(of[0]->w.dtype) : BankForm::int8; }
 };
 std::optional<Kernel> kernel_of(const Matmul& op, const Target& target) {
   if (takes_prefill(op, target)) return Kernel::prefill;
@@ -62,6 +62,7 @@ std::optional<Products> products(Ops ops, std::size_t first, const Target& targe
       fits = goes_side_by_side(*one_row_of(*op)) && goes_side_by_side(*one_row_of(*found.of[0]));
     }
     if (i > 0 && found.by == Kernel::half) fits = fits && op->w.dtype == found.of[0]->w.dtype;
+    if (i > 0 && found.by == Kernel::prefill) fits = fits && prefill_form(op->w.dtype) == found.form();
     for (std::size_t j = 0; j < i; ++j) fits = fits && beside(*found.of[j]);
     if (!fits) break;
     found.of[i] = op;
@@ -147,6 +148,7 @@ Found ffn(Ops ops, std::size_t first, const Target& target, const BankOut& bank,
 }
 
 bool can_be_banked(const Tensor& t, BankForm form) {
+  if (form == BankForm::plain_f16 || form == BankForm::plain_bf16) return false;
   const bool whole = t.rank == 2 && t.dtype == DType::f32 && t.dim(1) % kChunk == 0;
   return whole && (form == BankForm::bf16 || (t.dim(0) <= kBankedRows && t.dim(1) <= kBankedChunks * kChunk));
 }
@@ -178,7 +180,8 @@ std::optional<BankForm> feeds_experts(Ops ops, std::size_t last, const Normed& r
       experts->live != *rows.live || goes_by_pairs(*experts, target)) {
     return std::nullopt;
   }
-  const BankForm form = takes_prefill(sequence_of(*experts).gate_up, target) ? BankForm::bf16 : BankForm::int8;
+  const MoeGateUp gate_up = sequence_of(*experts).gate_up;
+  const BankForm form = takes_prefill(gate_up, target) ? prefill_form(gate_up.gate.dtype) : BankForm::int8;
   return can_be_banked(*rows.out, form) ? std::optional(form) : std::nullopt;
 }
 

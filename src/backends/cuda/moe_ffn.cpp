@@ -19,11 +19,14 @@ bool rows_touch(const Tensor& t) {
   return t.stride(0) == t.dim(1) * dtype_info(t.dtype).bytes;
 }
 
-// Where both products are for prefill_rows: down's rows, which gate_up writes instead of f32, in the memory of
+// Where both products are of prefill's: down's rows, which gate_up writes instead of f32, in the memory of
 // `hidden`. Layouts decide, never the number of rows.
 BankOut hidden_rows(const MoeFfnSequence& sequence, const Target& target) {
   const Tensor& hidden = sequence.down.x;
   if (!takes_prefill(sequence.gate_up, target) || !takes_prefill(sequence.down, target)) return {};
+  // Rows of f16 want to be known as a whole before they are written.
+  const BankForm form = prefill_form(sequence.down.down.dtype);
+  if (form == BankForm::plain_f16 || form != prefill_form(sequence.gate_up.gate.dtype)) return {};
   const View view = view_of(hidden);
   const BankOut rows{.bf16 = reinterpret_cast<std::uint16_t*>(view.data),
                      .bf16_stride = prefill_bank_stride(hidden.dim(1))};

@@ -26,7 +26,7 @@ class PrefillOp final : public CudaOp {
   PrefillOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
         room_(prefill_multiprocessors(target)),
-        bank_(ops[0]->x, BankForm::bf16, scratch_, made) {
+        bank_(ops[0]->x, prefill_form(ops[0]->w.dtype), scratch_, made) {
     table_.live = ints_of(ops[0]->live);
     table_.n_slots = table_.n_from = table_.n_rows = static_cast<std::int32_t>(ops[0]->x.dim(0));
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
@@ -37,9 +37,10 @@ class PrefillOp final : public CudaOp {
   void enqueue(const CudaRun& at) const override {
     bank_.fill(at.scratch, at.stream, name_);
     for (std::size_t i = 0; i < products_.size();) {
-      PrefillArgs args = prefill_args(products_[i], bank_.at(at.scratch), table_);
+      const RowBank bank = bank_.at(at.scratch);
+      PrefillArgs args = prefill_args(products_[i], bank, table_);
       i += 1 + put_beside(args, std::span(products_).subspan(i + 1));
-      check(launch_prefill_rows(args, room_, at.stream), name_);
+      check(launch_prefill(args, bank, room_, at.stream), name_);
     }
   }
 
@@ -72,13 +73,16 @@ int prefill_multiprocessors(const Target& target) {
 }
 
 bool takes_prefill(const ProductViews& product, Phase phase, int room) {
-  const auto fits = [](const View& w) { return prefill_fits(w.type) && (units_fit(w) || blocks_fit(w)); };
+  const auto fits = [](const View& w) {
+    return (prefill_fits(w.type) && (units_fit(w) || blocks_fit(w))) || half_prefill_fits(w);
+  };
   return phase == Phase::prefill && room > 0 && fits(product.w) &&
          (product.up.data == nullptr || (fits(product.up) && product.up.type == product.w.type)) &&
          even_stride(product.out).has_value();
 }
 bool takes_prefill(const Matmul& op, const Target& target) {
-  return takes_prefill(views_of(op), op.phase, prefill_multiprocessors(target));
+  return (op.order == Order::any || is_block(op.w.dtype)) &&
+         takes_prefill(views_of(op), op.phase, prefill_multiprocessors(target));
 }
 bool takes_prefill(const MoeGateUp& op, const Target& target) {
   return takes_prefill({.w = view_of(op.gate), .up = view_of(op.up), .out = view_of(op.out)}, op.phase,
@@ -103,6 +107,11 @@ PrefillArgs prefill_args(const ProductViews& product, const RowBank& bank, const
           .type = product.w.type,
           .act = product.act,
           .early = product.early};
+}
+
+int launch_prefill(const PrefillArgs& args, const RowBank& bank, int multiprocessors, const Stream& stream) {
+  return is_plain_half(args.type) ? launch_half_prefill(args, bank.scale, multiprocessors, stream)
+                                  : launch_prefill_rows(args, multiprocessors, stream);
 }
 
 std::unique_ptr<CudaOp> make_prefill(std::span<const Matmul* const> ops, const Target& target, const BankOut& made) {

@@ -88,6 +88,11 @@ struct PrefillArgs {
   bool early = false;  // the kernel before does not write the table: weights may be copied while it runs
 };
 
+// Weights of 16 bits: half_prefill_plan.h has a kernel of its own for them, which cuts products in the same way.
+constexpr bool is_plain_half(DType type) {
+  return type == DType::f16 || type == DType::bf16;
+}
+
 // Room for rows, of a tile: of long lists, and of short ones.
 inline constexpr int kPrefillRows = 160;
 inline constexpr int kPrefillShortRows = 48;
@@ -140,9 +145,11 @@ constexpr int prefill_half_bytes(int room) {
   return 2 * prefill_slice(room);
 }
 constexpr int prefill_halves(DType type, int room) {
+  if (is_plain_half(type)) return room == kPrefillShortRows ? 3 : 2;
   return room == kPrefillShortRows && type != DType::q6_k ? 4 : 3;
 }
 constexpr int prefill_column_stride(DType type) {
+  if (is_plain_half(type)) return 128;  // 64 of k, as half_prefill_plan.h has them
   return is_block_32(type) ? 16 + 8 * level_bytes(type) : is_affine(type) ? block_bytes(type) : 208;
 }
 // q6_k: behind the columns, words that hold their d.
@@ -150,6 +157,7 @@ constexpr int prefill_weight_bytes(DType type, int room) {
   return prefill_columns(room) * (prefill_column_stride(type) + (type == DType::q6_k ? 4 : 0));
 }
 constexpr int prefill_weight_stages(DType type, int room) {
+  if (is_plain_half(type)) return 5;
   if (room != kPrefillShortRows || type == DType::q8_0) return 2;
   return prefill_column_stride(type) == 144 ? 4 : 3;
 }
@@ -158,7 +166,7 @@ constexpr int prefill_weight_stages(DType type, int room) {
 // A warpgroup has room for twice so many rows of its 64 columns as bf16, 16 bytes further apart than they are long, so
 // that eight rows' words are in different banks.
 constexpr int prefill_out_rows(DType type, int room) {
-  return room == kPrefillShortRows || type == DType::q6_k || type == DType::q8_0 ? 16 : 32;
+  return room == kPrefillShortRows || type == DType::q6_k || type == DType::q8_0 || is_plain_half(type) ? 16 : 32;
 }
 inline constexpr int kPrefillOutStride = 64 * 2 + 16;
 constexpr int prefill_out_bytes(DType type, int room) {
@@ -178,7 +186,7 @@ constexpr bool prefill_shared_fits(DType type) {
          prefill_shared_bytes(type, kPrefillShortRows) <= 227 * 1024;
 }
 static_assert(prefill_shared_fits(DType::q4_k) && prefill_shared_fits(DType::q5_k) && prefill_shared_fits(DType::q6_k));
-static_assert(prefill_shared_fits(DType::q8_0) && prefill_shared_fits(DType::q4_0) &&
+static_assert(prefill_shared_fits(DType::f16) && prefill_shared_fits(DType::q8_0) && prefill_shared_fits(DType::q4_0) &&
               prefill_shared_fits(DType::mxfp4));
 
 // Columns of products side by side.
@@ -201,8 +209,14 @@ struct PrefillCut {
 constexpr std::int64_t prefill_across(int room, std::int64_t n, bool gate_up, bool bank) {
   return ceil_div(bank ? prefill_bank_stride(n) : n, gate_up ? prefill_columns(room) / 2 : prefill_columns(room));
 }
-// A superblock of a tile takes about so long, in units of 18 ns (H200, Q4_K).
-constexpr std::int64_t prefill_tile_time(int room, std::int64_t height) {
+// A superblock of a tile takes about so long, in units of 18 ns (H200, Q4_K). Weights of 16 bits, four times as many
+// bytes, are mostly waited for.
+constexpr std::int64_t prefill_tile_time(DType type, int room, std::int64_t height) {
+  if (is_plain_half(type)) {
+    const std::int64_t bytes = prefill_columns(room) * 2 / 3;
+    const std::int64_t products = 10 + 5 * height / 8 * prefill_groups(room) / 3;
+    return bytes > products ? bytes : products;
+  }
   return (room == kPrefillShortRows ? 64 : 78) + 5 * height / 8;
 }
 // Tiles that give the shortest time, if lists were a little longer than the mean.
@@ -223,7 +237,7 @@ constexpr PrefillCut prefill_cut(DType type, std::int64_t n_rows, std::int64_t n
       const std::int64_t tiles = length == 0 ? 1 : ceil_div(length, rows);  // of a list, equal ones
       const std::int64_t height = ceil_div(ceil_div(length, tiles), 16) * 16;
       cut.rows = rows;
-      cut.time = ceil_div(lists * tiles * cut.across, multiprocessors) * prefill_tile_time(room, height);
+      cut.time = ceil_div(lists * tiles * cut.across, multiprocessors) * prefill_tile_time(type, room, height);
       if (best.rows == 0 || cut.time < best.time) best = cut;
     }
   }

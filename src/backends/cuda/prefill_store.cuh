@@ -24,7 +24,8 @@ __device__ __forceinline__ void store_turned(unsigned to, const unsigned (&word)
 // By a warpgroup, which has 64 columns of weights and their products with N rows; a warp 16 of the columns. Where rows
 // of the output take whole 16-byte words, they are laid side by side in the warpgroup's shared memory, kOutRows of bf16
 // at a time, and go on from there line by line. Others are stored by the warps, each for itself.
-template <int kOutRows, bool kGateUp>
+// kPlain: for weights of 16 bits. Sums are as they are, not kPrefillSmaller times that, and banks in plain order.
+template <int kOutRows, bool kGateUp, bool kPlain = false>
 class PrefillStore {
  public:
   // `out`: the warpgroup's shared memory. `warp`: of all that multiply.
@@ -45,7 +46,8 @@ class PrefillStore {
     const int columns = columns_of(args.table, side.n);
     const int place = at_.place(warp_ / 4 * 64);  // the warpgroup's first
     const int size = bank || side.out_type != DType::f32 ? 2 : 4;
-    const int left = (bank ? place / kChunk * kChunk + kChunk <= columns ? 32 : 1 : columns - place) * size;
+    const int needed = kPlain ? place + 32 : place / kChunk * kChunk + kChunk;  // by the places of a bank
+    const int left = (bank ? needed <= columns ? 32 : 1 : columns - place) * size;
     const To to{bank ? reinterpret_cast<std::byte*>(args.bank_out + place) : side.out + std::int64_t{place} * size,
                 bank ? 2 * args.bank_out_stride : side.out_stride, left < 64 * size ? left : 64 * size};
     const bool whole =
@@ -62,6 +64,8 @@ class PrefillStore {
   }
 
  private:
+  static constexpr float kSmallerBy = kPlain ? 1.0F : kPrefillSmaller;
+  static constexpr float kLargerBy = kPlain ? 1.0F : kPrefillLarger;
   static constexpr unsigned kLargerPair = 0x4D804D80U;  // 2^28, twice
   enum class Kind { silu, gated, bf16, f32 };           // bf16 has no bias
   struct To {
@@ -116,8 +120,9 @@ class PrefillStore {
       unsigned word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
+        word[i] = bf16_pair(y[4 * n + 2 * i], y[4 * n + 2 * i + 1]);
         // Rounded first: a power of two changes nothing about that.
-        word[i] = bf16_pair_fma(bf16_pair(y[4 * n + 2 * i], y[4 * n + 2 * i + 1]), kLargerPair, 0x80008000U);
+        if constexpr (!kPlain) word[i] = bf16_pair_fma(word[i], kLargerPair, 0x80008000U);
       }
       store_turned(rows + (lane_ / 16 * 8 + lane_ % 8) * stride + warp_ % 4 * 32 + lane_ / 8 % 2 * 16, word);
     } else {
@@ -143,14 +148,14 @@ class PrefillStore {
     return side.bias != nullptr && column < side.n ? load_float(side.bias_type, side.bias, column) : 0.0F;
   }
   __device__ __forceinline__ float plus(float y, float bias) const {
-    y *= kPrefillLarger;
+    y *= kLargerBy;
     return at_.side.bias != nullptr ? y + bias : y;
   }
   // gated_roughly() with silu, its steps on numbers that are not yet larger: powers of two change no digit.
   static __device__ __forceinline__ float silu_roughly(float gate, float up) {
-    const float root = power_of_two(-1.44269504F * 0.5F * kPrefillLarger * fabsf(gate));
-    const float part = gate < 0.0F ? root * kPrefillLarger : kPrefillLarger;
-    const float over = fmaxf(gate, -1000.0F * kPrefillSmaller) * part;
+    const float root = power_of_two(-1.44269504F * 0.5F * kLargerBy * fabsf(gate));
+    const float part = gate < 0.0F ? root * kLargerBy : kLargerBy;
+    const float over = fmaxf(gate, -1000.0F * kSmallerBy) * part;
     return over * reciprocal(fmaf(root, root, 1.0F)) * (up * part);
   }
   // Two rows of a column of gate and of up.
@@ -161,8 +166,8 @@ class PrefillStore {
     for (int i = 0; i < 2; ++i) {
       const float gate = y[4 * n + i];
       const float up = y[4 * n + 2 + i];
-      both[i] = kind == Kind::silu ? silu_roughly(gate, up)
-                                   : gated_roughly(at_.args.act, gate * kPrefillLarger, up * kPrefillLarger);
+      both[i] =
+          kind == Kind::silu ? silu_roughly(gate, up) : gated_roughly(at_.args.act, gate * kLargerBy, up * kLargerBy);
     }
     return bf16_pair(both[0], both[1]);
   }
@@ -188,7 +193,7 @@ class PrefillStore {
         for (int i = 0; i < 4; ++i) {
           const int row = 8 * (n % 2) + 2 * (lane_ % 4) + i % 2;
           const int column = lane_ / 4 + 8 * (i / 2);
-          out[word_of(row, column / 4) + column % 4] = y[4 * n + i] * kPrefillLarger;
+          out[word_of(row, column / 4) + column % 4] = y[4 * n + i] * kLargerBy;
         }
       }
       __syncwarp();
@@ -229,7 +234,7 @@ class PrefillStore {
     const PrefillSide& side = at_.side;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      const int column = at_.column(place + i);
+      const int column = kPlain ? place + i : at_.column(place + i);
       float y = from[word_of(row, word) + i];
       if constexpr (kGateUp) y = gated_roughly(args.act, y, from[word_of(row, word + 2) + i]);
       if (side.bias != nullptr && column < columns) y += load_float(side.bias_type, side.bias, column);

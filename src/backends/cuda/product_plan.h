@@ -23,7 +23,7 @@ namespace conclave::cuda {
 inline constexpr int kChunk = 256;
 inline constexpr int kBankRows = 8;
 
-// Rows of activations as int8, or, for prefill_rows, as bf16. There is room for whole multiples of kBankRows rows,
+// Rows of activations as int8, or, for prompts, as bf16 or f16. There is room for whole multiples of kBankRows rows,
 // whatever lies past the last.
 struct RowBank {
   View x;  // rank 2 or 3: all innermost rows, in index order
@@ -31,9 +31,9 @@ struct RowBank {
   std::int64_t k = 0;
   std::int64_t chunks = 0;
   std::int8_t* q = nullptr;       // [n_rows][chunks * 256], padded with zeros
-  float* scale = nullptr;         // [n_rows][chunks]; NaN where the chunk has no int8 form
+  float* scale = nullptr;         // [n_rows][chunks]; NaN where the chunk has no int8 form. Of f16 [n_rows]
   std::uint16_t* sums = nullptr;  // [n_rows][chunks * 16]: sums of 16 values of q, as f16 (they are exact)
-  std::uint16_t* bf16 = nullptr;  // [n_rows][bf16_stride], in the order of prefill_rows_plan.h
+  std::uint16_t* bf16 = nullptr;  // [n_rows][bf16_stride], as prefill_rows_plan.h or half_prefill_plan.h says
   std::int64_t bf16_stride = 0;
 };
 

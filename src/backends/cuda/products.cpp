@@ -78,7 +78,7 @@ BankForm form_of(const View& w, const View& up, const View& x, const View& out, 
       fail(ErrorCode::unsupported, "prepared weights want rows of x and out that lie evenly");
     }
   }
-  if (takes_prefill({.w = w, .up = up, .out = out}, phase, room.prefill)) return BankForm::bf16;
+  if (takes_prefill({.w = w, .up = up, .out = out}, phase, room.prefill)) return prefill_form(w.type);
   if (!is_block(w.type) && (up.data == nullptr || !is_block(up.type))) return BankForm::as_given;
   const bool units = units_fit(w) && takes_units(w, x, out) &&
                      (up.data == nullptr || (up.type == w.type && units_fit(up) && takes_units(up, x, out)));
@@ -97,7 +97,7 @@ void multiply_units(const ProductViews& v, const RowBank& bank, const OpRows& ro
                     std::string_view op) {
   if (bank.n_rows == 0) return;  // whatever the lists say
   if (bank.bf16 != nullptr) {
-    check(launch_prefill_rows(prefill_args(v, bank, rows.at(at.scratch)), room.prefill, at.stream), op);
+    check(launch_prefill(prefill_args(v, bank, rows.at(at.scratch)), bank, room.prefill, at.stream), op);
     return;
   }
   const RowTable table = rows.at(at.scratch);
@@ -203,8 +203,9 @@ class ProductOp final : public CudaOp {
   // Rows of f32 with one matrix of plain weights.
   bool takes_float_rows() const {
     const View x = bank_.at(nullptr).x;
-    return is_float(views_.w.type) && views_.w.rank == 2 && x.rank == 2 && x.type == DType::f32 &&
-           fits_float_rows(x.dims[0], views_.w.dims[0], views_.w.dims[1]) && !takes_half_rows(views_.w, x, views_.out);
+    return bank_.at(nullptr).bf16_stride == 0 && is_float(views_.w.type) && views_.w.rank == 2 && x.rank == 2 &&
+           x.type == DType::f32 && fits_float_rows(x.dims[0], views_.w.dims[0], views_.w.dims[1]) &&
+           !takes_half_rows(views_.w, x, views_.out);
   }
   void enqueue_float_rows(const CudaRun& at) const {
     const View x = bank_.at(nullptr).x;
@@ -350,9 +351,9 @@ std::unique_ptr<CudaOp> make_cuda_op(const Matmul& op, const Target& target) {
     return launch_op(launch_one_row, *args,
                      fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())));
   }
-  auto made =
-      std::make_unique<ProductOp>(fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())),
-                                  target, op.phase, op.x, op.w, op.bias, op.out);
+  auto made = std::make_unique<ProductOp>(
+      fmt::format("matmul {} by {}", shape_text(op.x.shape()), shape_text(op.w.shape())), target,
+      op.order == Order::canonical ? Phase::decode : op.phase, op.x, op.w, op.bias, op.out);
   made->set_rows(OpRows::every_row(op.x.dim(0), op.live));
   return made;
 }

@@ -13,8 +13,12 @@ enum class BankForm {
   as_given,       // all weights are plain
   int8,           // by a pass of its own before the products
   int8_by_block,  // by each block of the product for the rows it needs, which saves the pass where rows are few
-  bf16,           // prefill: by a pass of its own
+  bf16,           // prefill: by a pass of its own, in the order of prefill_rows_plan.h
+  plain_f16,      // prefill with weights of 16 bits: likewise, as they stand (half_prefill_plan.h)
+  plain_bf16,
 };
+// Of products that prefill takes.
+BankForm prefill_form(DType weights);
 
 class OpBank {
  public:
