@@ -1,11 +1,11 @@
 #include "backends/cuda/dense_rows.h"
-#include "backends/cuda/dense_once_plan.h"
-#include "backends/cuda/dense_tall_plan.h"
 
 #include <vector>
 
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
+#include "backends/cuda/dense_once_plan.h"
+#include "backends/cuda/dense_tall_plan.h"
 #include "backends/cuda/row_bank.h"
 #include "backends/cuda/wide_rows_plan.h"
 
@@ -92,7 +92,7 @@ DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank
   }
   cut_dense(args, room);
   args.once = dense_once_cut(args, room);
-  if (args.once.warps == 0) args.tall = dense_tall_cut(args, room);
+  args.tall = dense_tall_cut(args, room);
   return args;
 }
 

@@ -42,6 +42,7 @@ bool takes_dense(const Matmul& op, const Target& target);
 DenseArgs dense_args(std::span<const ProductViews> products, const RowBank& bank, const std::int32_t* live,
                      const DenseRoom& room);
 DenseRoom dense_room(const Target& target);
+// By the kernel that args are for.
 int launch_dense(const DenseArgs& args, const Stream& stream);
 
 // Matmuls of the same x in one launch. `bank`: its rows, where they are there already. `sum`: what is made of one

@@ -9,7 +9,6 @@ namespace conclave::cuda {
 namespace {
 
 constexpr int kTallThreads = kTallWarps * kWarp;
-constexpr int kMultiplying = 4;  // warps
 
 #if CONCLAVE_HOPPER
 
@@ -45,8 +44,8 @@ __device__ __forceinline__ void copy_rows(const DenseArgs& args, const CUtensorM
     expect_bytes(full, kTallStage);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const unsigned to = ring + stage.place * kTallStage + half * (kTallStage / 2);
-      copy_box(to, &rows, c * kChunk + half * (kChunk / 2), 0, full);
+      copy_box(ring + stage.place * kTallStage + half * (kTallStage / 2), &rows, c * kChunk + half * (kChunk / 2), 0,
+               full);
     }
     stage.next(args.tall.stages);
   }
@@ -236,7 +235,7 @@ __device__ __forceinline__ void tall_block(const DenseArgs& args, const CUtensor
   const int bytes = tall_raw_bytes(of.type, chunks);
   if (tid < args.tall.stages) {
     barrier_init(barriers.full(tid), 1);
-    barrier_init(barriers.empty(tid), kMultiplying);
+    barrier_init(barriers.empty(tid), kTallMultiplying);
     if (tid == 0) barrier_init(barriers.weights(), 1);
     end_barrier_init();
     if (tid == 0) expect_bytes(barriers.weights(), columns * bytes);
@@ -258,12 +257,12 @@ __device__ __forceinline__ void tall_block(const DenseArgs& args, const CUtensor
   begin();
 
   const unsigned ring = shared + layout.rows();
-  if (warp < kMultiplying) {
+  if (warp < kTallMultiplying) {
     const TallOut to{first, min(first + columns, of.n), static_cast<int>(live_rows(args.live, args.rows))};
     TallSums<kColumns> sums(at, of.type);
     multiply_all(args, barriers, ring, sums);
     store_all<kColumns>(args, of, to, sums.y);
-  } else if (tid == kMultiplying * kWarp) {
+  } else if (tid == kTallMultiplying * kWarp) {
     copy_rows(args, rows, ring, barriers);
   }
 }
@@ -279,7 +278,7 @@ __global__ void __launch_bounds__(kTallThreads, 1)
   if (threadIdx.x == 0) fetch_map(&rows);
   int i = 0;
   int block = static_cast<int>(blockIdx.x);
-  while (i + 1 < args.count && block >= args.tall.blocks[i]) block -= args.tall.blocks[i++];
+  while (block >= args.tall.blocks[i]) block -= args.tall.blocks[i++];
   tall_block<kColumns>(args, rows, args.of[i], block, shared);
 #endif
 }
@@ -290,8 +289,8 @@ int launch_dense_tall(const DenseArgs& args, const CUtensorMap& rows, const Stre
   const LaunchPlan plan{.blocks = dense_tall_blocks(args.tall),
                         .threads = kTallThreads,
                         .shared_bytes = dense_tall_shared(args.tall, args.chunks)};
-  return launch(args.tall.columns == kTallWide ? dense_tall<kTallWide> : dense_tall<kTallNarrow>, plan, stream, args,
-                rows);
+  return args.tall.columns == kTallWide ? launch(dense_tall<kTallWide>, plan, stream, args, rows)
+                                        : launch(dense_tall<kTallNarrow>, plan, stream, args, rows);
 }
 
 }  // namespace conclave::cuda

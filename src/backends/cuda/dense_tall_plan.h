@@ -1,5 +1,5 @@
-// dense_rows for 33 to 64 rows on Hopper, where a matrix's columns are shared out once: what decoding that many sequences
-// needs. Bits as in product_plan.h.
+// dense_rows for 33 to 64 rows on Hopper, where a matrix's columns are shared out once: what decoding that many
+// sequences needs. Bits as in product_plan.h.
 //
 // A block has all rows, 64 of wgmma, with a few columns. Before it waits it decodes its weights, scales multiplied in,
 // which makes two digits of int8 of each:
@@ -7,8 +7,8 @@
 //   q4_k   level scale = 8 (level (scale / 8)) + level (scale % 8)
 //   q6_k   (level - 32) scale = 64 h + l, l from 0 to 63
 //
-// Then one thread copies rows, a superblock at a time, and a warpgroup multiplies them with both digits of all columns at
-// once, superblock after superblock: outputs stay in its registers, and nothing is exchanged.
+// Then one thread copies rows, a superblock at a time, and a warpgroup multiplies them with both digits of all columns
+// at once, superblock after superblock: outputs stay in its registers, and nothing is exchanged.
 #pragma once
 
 #include <cuda.h>
@@ -18,8 +18,10 @@
 
 namespace conclave::cuda {
 
-inline constexpr int kTallRows = 64;
-inline constexpr int kTallWarps = 8;  // all decode; four multiply, one copies
+inline constexpr int kTallRows = 64;        // at most,
+inline constexpr int kTallMoreThan = 32;    // and more than these: up to here dense_once is faster
+inline constexpr int kTallWarps = 8;        // all decode; then one copies,
+inline constexpr int kTallMultiplying = 4;  // and these multiply
 inline constexpr int kTallStage = kTallRows * kChunk;
 inline constexpr int kTallMostStages = 5;  // superblocks of rows on their way
 inline constexpr int kTallWide = 40;       // columns of a block,
@@ -42,9 +44,9 @@ constexpr std::int64_t dense_tall_blocks(const DenseTallCut& cut) {
   return blocks;
 }
 
-// Shared memory, in this order: digits as wgmma.cuh wants rows, [superblock][half][both digits of columns][128]; barriers;
-// factors [superblock][column][d, dmin]; minimums [superblock][column][8 groups, twice each] as f16; rows. Columns as
-// stored lie where the rows come later; those of q6_k, which have no minimums, from there on.
+// Shared memory, in this order: digits as wgmma.cuh wants rows, [superblock][half][both digits of columns][128];
+// barriers; factors [superblock][column][d, dmin]; minimums [superblock][column][8 groups, twice each] as f16; rows.
+// Columns as stored lie where the rows come later; those of q6_k, which have no minimums, where minimums would begin.
 inline constexpr int kTallBarriers = 128;
 inline constexpr int kTallAlignment = 1024;
 static_assert((2 * kTallMostStages + 1) * 8 <= kTallBarriers);
@@ -71,7 +73,7 @@ constexpr std::int64_t dense_tall_shared(const DenseTallCut& cut, int chunks) {
 inline constexpr std::int64_t kTallLeaves = 5 * 1024;
 
 constexpr DenseTallCut dense_tall_cut(const DenseArgs& args, const DenseRoom& room) {
-  if (!room.hopper || args.rows > kTallRows) return {};
+  if (!room.hopper || args.rows <= kTallMoreThan || args.rows > kTallRows) return {};
   for (const int columns : {kTallNarrow, kTallWide}) {
     DenseTallCut cut{.columns = columns};
     bool fits = true;

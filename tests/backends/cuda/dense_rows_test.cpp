@@ -33,10 +33,12 @@ TEST_F(CudaDense, ProductsHaveTheBitsOfTheCpu) {
     std::int64_t n;
     std::int64_t k;
   };
-  // One superblock, some, eight; rounds of eight, whole and not; more parts than multiprocessors; many columns.
+  // One superblock, some, eight; rounds of eight, whole and not; more parts than multiprocessors; many columns. The last
+  // two are those that 64 rows of wgmma have 40 columns of, or 32.
   for (const Kind& kind : {Kind{DType::q5_k, 100, 256}, Kind{DType::q5_k, 40, 768}, Kind{DType::q4_k, 1, 1280},
                            Kind{DType::q4_k, 200, 2048}, Kind{DType::q6_k, 130, 2816}, Kind{DType::q4_k, 2100, 4096},
-                           Kind{DType::q4_k, 48, 6400}, Kind{DType::q6_k, 5000, 2048}, Kind{DType::q6_k, 17000, 512}}) {
+                           Kind{DType::q4_k, 48, 6400}, Kind{DType::q6_k, 5000, 2048}, Kind{DType::q6_k, 17000, 512},
+                           Kind{DType::q4_k, 4101, 2048}, Kind{DType::q6_k, 2500, 2048}}) {
     for (const std::int64_t rows : {2, 5, 8, 16, 17, 61, 64, 128, 129}) {
       CaseBuilder b(static_cast<std::uint64_t>(rows), Layout::dense);
       std::vector<float> x(static_cast<std::size_t>(rows * kind.k));

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/block_rows_plan.h"
 #include "backends/cuda/dense_once_plan.h"
+#include "backends/cuda/dense_tall_plan.h"
 #include "backends/cuda/float_bulk_plan.h"
 #include "backends/cuda/float_split_plan.h"
 #include "backends/cuda/many_rows_plan.h"
@@ -231,6 +232,34 @@ TEST(CudaPlans, DenseProductsThatAreSharedOutOnceFit) {
         for (int unit = 0; unit < 2 * kOnceRowTiles * kOnceWarps; ++unit) {
           EXPECT_EQ(unit * cut.by_groups >> 16, unit / cut.groups);
         }
+      }
+    }
+  }
+}
+
+TEST(CudaPlans, DenseProductsOfUpTo64RowsFit) {
+  constexpr DenseRoom kHopper{227 * 1024, 132, true};
+  const auto tall_of = [&](std::initializer_list<std::int32_t> columns, std::int32_t chunks, std::int32_t rows,
+                           DType last) {
+    const DenseArgs args = dense_of(columns, chunks, rows, {DType::q4_k, DType::q4_k, last}, kHopper);
+    return dense_tall_cut(args, kHopper);
+  };
+  EXPECT_EQ(dense_tall_blocks(tall_of({4096, 512, 512}, 8, 64, DType::q4_k)), 103 + 13 + 13);
+  EXPECT_EQ(dense_tall_blocks(tall_of({4096, 512, 512}, 8, 33, DType::q6_k)), 103 + 13 + 16);
+  EXPECT_EQ(tall_of({2048}, 16, 64, DType::q4_k).columns, kTallNarrow);
+  EXPECT_EQ(tall_of({4096, 512, 512}, 8, 32, DType::q4_k).columns, 0);
+  EXPECT_EQ(tall_of({4096, 512, 512}, 8, 64, DType::q5_k).columns, 0);
+  EXPECT_EQ(tall_of({151936}, 8, 64, DType::q4_k).columns, 0);
+  for (const DType type : {DType::q4_k, DType::q6_k}) {
+    for (std::int32_t chunks = 1; chunks < 30; ++chunks) {
+      for (const std::int32_t n : {1, 17, 512, 2048, 5000}) {
+        const DenseTallCut cut = dense_tall_cut(dense_of({n}, chunks, 64, {type}, kHopper), kHopper);
+        if (cut.columns == 0) continue;
+        EXPECT_LE(dense_tall_blocks(cut), kHopper.multiprocessors);
+        EXPECT_LE(dense_tall_shared(cut, chunks) + kTallLeaves, kHopper.shared_bytes);
+        EXPECT_LE(TallLayout({cut.columns, chunks}).end(type) + kTallAlignment, dense_tall_shared(cut, chunks));
+        EXPECT_EQ(tall_raw_stride(type, chunks) / 16 % 2, 1);
+        EXPECT_GE(cut.stages, 1);
       }
     }
   }
