@@ -72,19 +72,18 @@ class Attending {
         hide(next_stage, s, next);
         release(shared_.no_keys, next_stage);
         const float2 by = weigh(s, state_);
-        // Only then are the values waited for: branches keep the compiler from waiting earlier.
+        // Only then are the values waited for: branches keep the compiler from waiting earlier. All warps wait in the same
+        // place; whether there is something to shrink is each one's own matter.
         hold_sums(s);
         if (ends) {
           wgmma_wait<0>();
           hold_sums(acc_);
           put(unit);
-        } else if (__all_sync(kAllLanes, by.x == 1 && by.y == 1) == 0) {
+        } else {
           wgmma_wait<0>();
           hold_sums(acc_);
-          shrink(by);
+          if (__all_sync(kAllLanes, by.x == 1 && by.y == 1) == 0) shrink(by);
         }
-        wgmma_wait<0>();
-        hold_sums(acc_);
         release(shared_.no_values, stage);
         pack(s);
         stage = next_stage;

@@ -12,10 +12,10 @@ namespace conclave::cuda {
       "+r"(c[i + 7])
 #define CONCLAVE_SUMS_16(i) CONCLAVE_SUMS_8(i), CONCLAVE_SUMS_8(i + 8)
 #define CONCLAVE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define CONCLAVE_NAMES_40                                                        \
-  CONCLAVE_NAMES_16                                                              \
-      ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33" \
-      ",%34,%35,%36,%37,%38,%39"
+#define CONCLAVE_NAMES_40                                                    \
+  CONCLAVE_NAMES_16                                                          \
+  ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33" \
+  ",%34,%35,%36,%37,%38,%39"
 #define CONCLAVE_WGMMA(shape, names, operands, p, ...)                                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                               \
                ", 0;\n"                                                                            \
