@@ -15,7 +15,7 @@
 namespace conclave::test {
 namespace {
 
-constexpr DType kHalves[] = {DType::f16, DType::bf16};
+constexpr DType kHalfTypes[] = {DType::f16, DType::bf16};
 // What rounded rows move a product by, of its square: 2^-9 of bf16, 2^-12 of f16 at most, with room to spare.
 double reach(DType type) {
   return type == DType::f16 ? 1e-7 : 1e-5;
@@ -50,7 +50,7 @@ TEST_F(CudaHalfPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
   };
   for (const auto& [n, k] : {Sizes{200, 2048}, Sizes{64, 256}, Sizes{513, 768}, Sizes{70, 2888}, Sizes{1, 72},
                              Sizes{260, 8}, Sizes{2048, 128}}) {
-    for (const DType type : kHalves) {
+    for (const DType type : kHalfTypes) {
       CaseBuilder b(3, Layout::dense);
       const Matmul op{.x = b.values(DType::f32, {kRows, k}),
                       .w = b.weights(type, {n, k}),
@@ -82,7 +82,7 @@ TEST_F(CudaHalfPrefill, RowsAreForThemselves) {
   constexpr std::int64_t kRows = 70;
   constexpr std::int64_t kColumns = 140;
   constexpr std::int64_t kDepth = 520;
-  for (const DType type : kHalves) {
+  for (const DType type : kHalfTypes) {
     CaseBuilder b(4, Layout::dense);
     const Matmul op{.x = b.values(DType::f32, {kRows, kDepth}),
                     .w = b.weights(type, {kColumns, kDepth}),
@@ -124,7 +124,7 @@ TEST_F(CudaHalfPrefill, ExpertsOfManyLengthsAreRight) {
   const auto n_experts = static_cast<std::int64_t>(offsets.size()) - 1;
   std::vector<std::int32_t> pairs(kPairs);
   for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = static_cast<std::int32_t>(i * 7 % kPairs);
-  for (const DType type : kHalves) {
+  for (const DType type : kHalfTypes) {
     for (const std::int64_t n : {200, 44, 131}) {
       for (const DType out : {DType::f32, DType::bf16}) {
         CaseBuilder b(5, Layout::dense);
