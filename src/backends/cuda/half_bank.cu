@@ -86,14 +86,7 @@ __global__ void __launch_bounds__(kHalfBankThreads) fill_half_bank(const __grid_
 }  // namespace
 
 int launch_fill_half_bank(const HalfBankArgs& args, const Stream& stream) {
-  const View& x = args.x;
-  bool vectors =
-      x.type == DType::f32 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.dims[x.rank - 1] % 4 == 0;
-  std::int64_t rows = 1;
-  for (int i = 0; i + 1 < x.rank; ++i) {
-    rows *= x.dims[i];
-    vectors = vectors && (x.dims[i] <= 1 || x.strides[i] % 16 == 0);
-  }
+  const auto [rows, vectors] = banked_rows(args.x);
   const LaunchPlan plan{.blocks = rows < kMostBankBlocks ? rows : kMostBankBlocks, .threads = kHalfBankThreads};
   const auto kernel = args.type == DType::f16
                           ? (vectors ? fill_half_bank<DType::f16, true> : fill_half_bank<DType::f16, false>)

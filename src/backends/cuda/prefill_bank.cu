@@ -55,16 +55,10 @@ __global__ void __launch_bounds__(kBankThreads) fill_prefill_bank(const __grid_c
 
 int launch_fill_prefill_bank(const PrefillBankArgs& args, const Stream& stream) {
   const View& x = args.x;
-  bool vectors =
-      x.type == DType::f32 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.dims[x.rank - 1] % 4 == 0;
-  std::int64_t rows = 1;
-  for (int i = 0; i + 1 < x.rank; ++i) {
-    rows *= x.dims[i];
-    vectors = vectors && (x.dims[i] <= 1 || x.strides[i] % 16 == 0);
-  }
-  const std::int64_t blocks = ceil_div(rows * chunks_of(x.dims[x.rank - 1]) * (kChunk / 16), kBankThreads);
+  const BankedRows rows = banked_rows(x);
+  const std::int64_t blocks = ceil_div(rows.count * chunks_of(x.dims[x.rank - 1]) * (kChunk / 16), kBankThreads);
   const LaunchPlan plan{.blocks = blocks < kMostBankBlocks ? blocks : kMostBankBlocks, .threads = kBankThreads};
-  return launch(vectors ? fill_prefill_bank<true> : fill_prefill_bank<false>, plan, stream, args);
+  return launch(rows.in_fours ? fill_prefill_bank<true> : fill_prefill_bank<false>, plan, stream, args);
 }
 
 }  // namespace conclave::cuda

@@ -294,6 +294,21 @@ struct PrefillBankArgs {
   std::int64_t stride = 0;  // elements
   const std::int32_t* live = nullptr;
 };
+// All innermost rows of x: how many, and whether four elements are a 16-byte word of each.
+struct BankedRows {
+  std::int64_t count = 1;
+  bool in_fours = false;
+};
+inline BankedRows banked_rows(const View& x) {
+  BankedRows rows;
+  rows.in_fours =
+      x.type == DType::f32 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.dims[x.rank - 1] % 4 == 0;
+  for (int i = 0; i + 1 < x.rank; ++i) {
+    rows.count *= x.dims[i];
+    rows.in_fours = rows.in_fours && (x.dims[i] <= 1 || x.strides[i] % 16 == 0);
+  }
+  return rows;
+}
 int launch_fill_prefill_bank(const PrefillBankArgs& args, const Stream& stream);
 
 }  // namespace conclave::cuda

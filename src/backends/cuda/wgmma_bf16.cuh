@@ -6,23 +6,10 @@
 #pragma once
 
 #include "backends/cuda/wgmma.cuh"
+#include "backends/cuda/wgmma_sums.cuh"
 
 namespace conclave::cuda {
 
-#define CONCLAVE_SUMS_8(i)                                                                                    \
-  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), \
-      "+f"(c[i + 7])
-#define CONCLAVE_SUMS_16(i) CONCLAVE_SUMS_8(i), CONCLAVE_SUMS_8(i + 8)
-#define CONCLAVE_SUMS_32(i) CONCLAVE_SUMS_16(i), CONCLAVE_SUMS_16(i + 16)
-#define CONCLAVE_NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define CONCLAVE_NAMES_16 CONCLAVE_NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define CONCLAVE_NAMES_24 CONCLAVE_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
-#define CONCLAVE_NAMES_32 CONCLAVE_NAMES_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
-#define CONCLAVE_NAMES_48 CONCLAVE_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define CONCLAVE_NAMES_56 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
-#define CONCLAVE_NAMES_64 CONCLAVE_NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define CONCLAVE_NAMES_72 CONCLAVE_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
-#define CONCLAVE_NAMES_80 CONCLAVE_NAMES_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
 #define CONCLAVE_WGMMA(shape, names, operands, ...)                                                    \
   asm volatile(                                                                                        \
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                       \
@@ -60,17 +47,5 @@ __device__ __forceinline__ void wgmma_bf16(float (&c)[N / 2], const unsigned (&a
 }
 
 #undef CONCLAVE_WGMMA
-#undef CONCLAVE_NAMES_80
-#undef CONCLAVE_NAMES_72
-#undef CONCLAVE_NAMES_64
-#undef CONCLAVE_NAMES_56
-#undef CONCLAVE_NAMES_48
-#undef CONCLAVE_NAMES_32
-#undef CONCLAVE_NAMES_24
-#undef CONCLAVE_NAMES_16
-#undef CONCLAVE_NAMES_8
-#undef CONCLAVE_SUMS_32
-#undef CONCLAVE_SUMS_16
-#undef CONCLAVE_SUMS_8
 
 }  // namespace conclave::cuda

@@ -4,18 +4,14 @@
 #pragma once
 
 #include "backends/cuda/wgmma.cuh"
+#include "backends/cuda/wgmma_sums.cuh"
 
 namespace conclave::cuda {
 
-#define CONCLAVE_SUMS_8(i)                                                                                    \
+#define CONCLAVE_INTS_8(i)                                                                                    \
   "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), \
       "+r"(c[i + 7])
-#define CONCLAVE_SUMS_16(i) CONCLAVE_SUMS_8(i), CONCLAVE_SUMS_8(i + 8)
-#define CONCLAVE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define CONCLAVE_NAMES_40                                                    \
-  CONCLAVE_NAMES_16                                                          \
-  ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33" \
-  ",%34,%35,%36,%37,%38,%39"
+#define CONCLAVE_INTS_16(i) CONCLAVE_INTS_8(i), CONCLAVE_INTS_8(i + 8)
 #define CONCLAVE_WGMMA(shape, names, operands, p, ...)                                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                               \
                ", 0;\n"                                                                            \
@@ -28,17 +24,15 @@ template <int N, bool kAdd>
 __device__ __forceinline__ void wgmma_digits(int (&c)[N / 2], std::uint64_t rows, std::uint64_t columns) {
   static_assert(N == 32 || N == 80);
   if constexpr (N == 32) {
-    CONCLAVE_WGMMA("m64n32k32", CONCLAVE_NAMES_16, "%16, %17", "%18", CONCLAVE_SUMS_16(0));
+    CONCLAVE_WGMMA("m64n32k32", CONCLAVE_NAMES_16, "%16, %17", "%18", CONCLAVE_INTS_16(0));
   } else {
-    CONCLAVE_WGMMA("m64n80k32", CONCLAVE_NAMES_40, "%40, %41", "%42", CONCLAVE_SUMS_16(0), CONCLAVE_SUMS_16(16),
-                   CONCLAVE_SUMS_8(32));
+    CONCLAVE_WGMMA("m64n80k32", CONCLAVE_NAMES_40, "%40, %41", "%42", CONCLAVE_INTS_16(0), CONCLAVE_INTS_16(16),
+                   CONCLAVE_INTS_8(32));
   }
 }
 
 #undef CONCLAVE_WGMMA
-#undef CONCLAVE_NAMES_40
-#undef CONCLAVE_NAMES_16
-#undef CONCLAVE_SUMS_16
-#undef CONCLAVE_SUMS_8
+#undef CONCLAVE_INTS_16
+#undef CONCLAVE_INTS_8
 
 }  // namespace conclave::cuda

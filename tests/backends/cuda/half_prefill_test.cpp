@@ -31,17 +31,6 @@ class CudaHalfPrefill : public testing::Test {
   RefDevice reference_;
 };
 
-double off_by(std::span<const float> got, std::span<const std::uint32_t> want) {
-  double off = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const auto expected = static_cast<double>(std::bit_cast<float>(want[i]));
-    off += (static_cast<double>(got[i]) - expected) * (static_cast<double>(got[i]) - expected);
-    size += expected * expected;
-  }
-  return off / size;
-}
-
 TEST_F(CudaHalfPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
   constexpr std::int64_t kRows = 400;
   struct Sizes {

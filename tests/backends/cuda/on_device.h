@@ -48,4 +48,16 @@ struct OnDevice {
   Op op;
 };
 
+// The mean squared error of what came out, of the bits that were wanted, as a share of their mean square.
+inline double off_by(std::span<const float> got, std::span<const std::uint32_t> want) {
+  double off = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto expected = static_cast<double>(std::bit_cast<float>(want[i]));
+    off += (static_cast<double>(got[i]) - expected) * (static_cast<double>(got[i]) - expected);
+    size += expected * expected;
+  }
+  return off / size;
+}
+
 }  // namespace conclave::test

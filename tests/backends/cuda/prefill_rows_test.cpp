@@ -16,17 +16,6 @@ class CudaPrefill : public testing::Test {
   }
 };
 
-double off_by(const std::vector<float>& got, const std::vector<std::uint32_t>& want) {
-  double off = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const auto expected = static_cast<double>(std::bit_cast<float>(want[i]));
-    off += (static_cast<double>(got[i]) - expected) * (static_cast<double>(got[i]) - expected);
-    size += expected * expected;
-  }
-  return off / size;
-}
-
 TEST_F(CudaPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
   CudaDevice gpu;
   RefDevice reference;
