@@ -141,8 +141,15 @@ class Attending {
       add_wgmma_values(acc_, p_[step], descriptor_at(v, step * 16 * 128));
     }
   }
+  // Which positions of the unit exist: read by the lane that gives the place back, and told to the others.
+  __device__ __forceinline__ uint4 positions_of(Stage stage) const {
+    uint4 words = {};
+    if (lane() == 0) words = shared_.there[stage.place()];
+    return {__shfl_sync(kAllLanes, words.x, 0), __shfl_sync(kAllLanes, words.y, 0), __shfl_sync(kAllLanes, words.z, 0),
+            __shfl_sync(kAllLanes, words.w, 0)};
+  }
   __device__ __forceinline__ void hide(Stage stage, float (&s)[64], int unit) {
-    const uint4 there = shared_.there[stage.place()];
+    const uint4 there = positions_of(stage);
     if (run_.all_see(unit) && (there.x & there.y & there.z & there.w) == 0xFFFFFFFFU) {
       state_.seen = 3;
     } else {
