@@ -48,6 +48,15 @@ __device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, in
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }
+// The same of rank 4.
+__device__ __forceinline__ void copy_box(unsigned to, const void* map, int x, int y, int z, int w,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
+      : "memory");
+}
 // The map is wanted soon.
 __device__ __forceinline__ void fetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -106,10 +106,10 @@ __device__ __forceinline__ int prefill_start_place(int row) {
 }
 // Half a superblock of a tile's rows, whose starts are kept as 16-byte parts of x: part p of 64 of k at place
 // p ^ row % 8. By one of the warps that gather, eight rows at a time; the next ones' starts are read ahead.
-template <int kRows>
+template <int kRows, int kGathering>
 __device__ __forceinline__ void copy_prefill_rows(unsigned to, const std::uint16_t* x, const unsigned* starts,
                                                   int first, int count, int lane) {
-  constexpr int kStep = 8 * prefill_gathering(kRows, false);
+  constexpr int kStep = 8 * kGathering;
   const int part = lane % 16;
   const int second = lane / 16;  // of two rows at once
   const std::byte* from = reinterpret_cast<const std::byte*>(x) + 16 * part;

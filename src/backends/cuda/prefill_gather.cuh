@@ -33,11 +33,10 @@ __device__ __forceinline__ void prefill_boxes(const PrefillArgs& args, const Pre
   }
 }
 
-// One of the warps that gather rows, and say what all need to know of a tile. kBoxes: the only one.
-template <DType type, int kRows, bool kBoxes>
+// One of kGathering warps that gather rows, and say what all need to know of a tile. kBoxes: the only one.
+template <DType type, int kRows, bool kBoxes, int kGathering = prefill_gathering(kRows, kBoxes)>
 __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const PrefillCut& cut, const RowBoxes& boxes,
                                                const PrefillMemory<type, kRows>& memory, int first) {
-  constexpr int kGathering = prefill_gathering(kRows, kBoxes);
   auto& shared = memory.shared();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   PrefillTiles tiles{args, cut};
@@ -70,8 +69,8 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
 #pragma unroll 1
       for (int half = 0; half < 2 * args.chunks; ++half, ring.next()) {
         barrier_wait(&shared.rows_empty[ring.place], ring.parity ^ 1U);
-        copy_prefill_rows<kRows>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2),
-                                 shared.row_starts, first, tile.count, lane);
+        copy_prefill_rows<kRows, kGathering>(shared_address(memory.rows(ring.place)), args.x + half * (kChunk / 2),
+                                             shared.row_starts, first, tile.count, lane);
         barrier_arrive_with_copies(&shared.rows_full[ring.place]);
       }
     }
@@ -82,9 +81,9 @@ __device__ __forceinline__ void prefill_gather(const PrefillArgs& args, const Pr
 }
 
 // Where a warp that multiplies stands in the rings.
-template <DType type, int kRows>
+template <DType type, int kRows, int kWeightStages = prefill_weight_stages(type, kRows)>
 struct PrefillRings {
-  Ring<prefill_weight_stages(type, kRows)> weights;
+  Ring<kWeightStages> weights;
   Ring<prefill_halves(type, kRows)> rows;
 };
 

@@ -17,12 +17,12 @@ inline constexpr float kPrefillLarger = 0x1p28F;
 
 // What a lane decodes of a superblock: of two columns, 8 apart, elements 64 t to 64 t + 63, t = lane % 4. Those have
 // two scales in q4_k and q5_k, of 32 elements, and four in q6_k.
-template <DType type>
+// kApart: bytes from the lane's first column to its second.
+template <DType type, int kApart>
 class PrefillLevels {
  public:
   static constexpr int kWords = type == DType::q5_k ? 2 : 4;  // that are loaded at once, as there are registers for
   static constexpr int kSteps = 2 * kWords;                   // of wgmma, that they make
-  static constexpr int kStride = prefill_column_stride(type);
 
   // `column`: the lane's first column's superblock in shared memory. q6_k: superblock c, whose d is in the word at `d`.
   __device__ __forceinline__ void load_scales(const std::byte* column, const std::byte* d, int c, int t) {
@@ -33,7 +33,7 @@ class PrefillLevels {
       for (int j = 0; j < 2; ++j) {
         const unsigned word = word_at(d + 8 * j * 4);
         factor_[j] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16 * (c & 1))));
-        packed_[j] = word_at(column + 8 * j * kStride + 192 + 4 * t) ^ 0x80808080U;
+        packed_[j] = word_at(column + j * kApart + 192 + 4 * t) ^ 0x80808080U;
       }
     }
   }
@@ -58,7 +58,7 @@ class PrefillLevels {
     const int at = 16 * h + 4 * kWords * part;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const std::byte* from = column + 8 * j * kStride + at;
+      const std::byte* from = column + j * kApart + at;
       if constexpr (type == DType::q4_k) {
         four_at(from + 16 + 32 * t, low_[j]);
       } else if constexpr (type == DType::q5_k) {
@@ -109,7 +109,7 @@ class PrefillLevels {
   // Groups 2 t and 2 t + 1 of src/quant/k_scales.h: two bytes each of the three words, of both columns side by side.
   __device__ __forceinline__ void affine_scales(const std::byte* column, int t) {
     const auto one = *reinterpret_cast<const uint4*>(column);
-    const auto other = *reinterpret_cast<const uint4*>(column + 8 * kStride);
+    const auto other = *reinterpret_cast<const uint4*>(column + kApart);
     const unsigned mine = t % 2 == 0 ? 0x5410U : 0x7632U;
     const unsigned first = __byte_perm(one.y, other.y, mine);
     const unsigned second = __byte_perm(one.z, other.z, mine);

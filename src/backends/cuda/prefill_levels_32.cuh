@@ -10,18 +10,17 @@
 
 namespace conclave::cuda {
 
-template <DType type>
+template <DType type, int kApart>
 class PrefillLevels32 {
  public:
   static constexpr int kWords = 2;
   static constexpr int kSteps = 2 * kWords;
-  static constexpr int kStride = prefill_column_stride(type);
 
   // Blocks 2 t and 2 t + 1. Those past the row's last have scales of zero, or mxfp4's smallest.
   __device__ __forceinline__ void load_scales(const std::byte* column, const std::byte* /*d*/, int /*c*/, int t) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const std::byte* from = column + 8 * j * kStride;
+      const std::byte* from = column + j * kApart;
       if constexpr (type == DType::mxfp4) {
         const unsigned two = *reinterpret_cast<const std::uint16_t*>(from + 2 * t);
         scale_[j] = power(two & 0xFFU) | power(two >> 8) << 16;
@@ -47,7 +46,7 @@ class PrefillLevels32 {
     for (int j = 0; j < 2; ++j) {
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        const auto two = *reinterpret_cast<const uint2*>(mine + 8 * j * kStride + b * block);
+        const auto two = *reinterpret_cast<const uint2*>(mine + j * kApart + b * block);
         words_[j][b][0] = two.x;
         words_[j][b][1] = two.y;
       }

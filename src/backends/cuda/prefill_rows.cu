@@ -8,6 +8,7 @@
 #include "backends/cuda/prefill_rows_plan.h"
 #include "backends/cuda/prefill_store.cuh"
 #include "backends/cuda/prefill_tiles.cuh"
+#include "backends/cuda/weight_boxes.h"
 #include "backends/cuda/wgmma_bf16.cuh"
 
 namespace conclave::cuda {
@@ -52,18 +53,87 @@ __device__ __forceinline__ void prefill_weights(const PrefillArgs& args, const P
   await_copies<0>();
 }
 
+// The same as boxes, by one warp.
+template <DType type, int kRows, bool kGateUp>
+__device__ __forceinline__ void prefill_weight_boxes(const PrefillArgs& args, const PrefillCut& cut,
+                                                     const WeightBoxes& from,
+                                                     const PrefillMemory<type, kRows>& memory) {
+  constexpr int kStages = prefill_box_stages(type, kRows);
+  constexpr int kColumns = kGateUp ? kPrefillGroupColumns / 2 : kPrefillGroupColumns;  // of one matrix
+  auto& shared = memory.shared();
+  const bool bank = args.bank_out != nullptr;
+  PrefillTiles tiles{args, cut};
+  Ring<kStages> ring;
+#pragma unroll 1
+  for (;;) {
+    const PrefillTile tile = tiles.take(args.table);
+    if (tile.list < 0) return;
+#pragma unroll 1
+    for (int c = 0; c < args.chunks; c += kPrefillSpan, ring.next()) {
+#pragma unroll 1
+      for (int group = 0; group < prefill_groups(kRows); ++group) {
+        const int at = group * kStages + ring.place;
+        barrier_wait(&shared.weights_empty[at], ring.parity ^ 1U);
+        if (threadIdx.x % kWarp != 0) continue;
+        std::uint64_t* full = &shared.weights_full[at];
+        expect_bytes(full, prefill_box_bytes(type));
+        const unsigned to = shared_address(memory.box(ring.place, group));
+        const int place = tile.first + group * kColumns;
+        const int y = bank ? place % kChunk / kBankRuns : place;
+        const int run = bank ? place / kChunk * kBankRuns : 0;
+        const int x = c * (block_bytes(type) / 4);
+        copy_box(to, &from.map[kGateUp ? 0 : tile.side], x, y, run, tile.expert, full);
+        if (kGateUp) copy_box(to + prefill_box_bytes(type) / 2, &from.map[1], x, y, run, tile.expert, full);
+      }
+      __syncwarp();
+    }
+  }
+}
+
+// How one of the warps that multiply finds its weights in the ring. kApart: bytes from a lane's first column to its
+// second; kSpan: superblocks that come together.
+template <DType type, int kRows, bool kGateUp, bool kBoxed>
+struct PrefillWeights {
+  static constexpr int kSpan = kBoxed ? kPrefillSpan : 1;
+  static constexpr int kStages = kBoxed ? prefill_box_stages(type, kRows) : prefill_weight_stages(type, kRows);
+  static constexpr int kApart =
+      kBoxed ? (kGateUp ? kPrefillGroupColumns / 2 : 8) * prefill_box_column(type) : 8 * prefill_column_stride(type);
+  using Rings = PrefillRings<type, kRows, kStages>;
+
+  const PrefillMemory<type, kRows>& memory;
+  int warp;
+  int in_stage;  // of the lane's first column
+
+  __device__ __forceinline__ PrefillWeights(const PrefillMemory<type, kRows>& of, int my_warp, int lane, bool bank)
+      : memory(of), warp(my_warp) {
+    if constexpr (kBoxed) {
+      const int place = kGateUp ? warp % 4 * 8 + lane / 4 : warp % 4 * 16 + lane / 4;
+      in_stage = (kGateUp && bank ? bank_run_place(place) : place) * prefill_box_column(type);
+    } else {
+      in_stage = (warp * 16 + lane / 4) * prefill_column_stride(type);
+    }
+  }
+  __device__ __forceinline__ const std::byte* stage(int place) const {
+    if constexpr (kBoxed) return memory.box(place, warp / 4);
+    return memory.weights(place);
+  }
+  __device__ __forceinline__ int barrier(int place) const { return kBoxed ? warp / 4 * kStages + place : place; }
+};
+
 // A tile of up to N rows, by one of the warps that multiply.
-template <DType type, int kRows, bool kGateUp, int N>
+template <DType type, int kRows, bool kGateUp, bool kBoxed, int N>
 __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const PrefillTile& tile, const TableSlot* slots,
                                              const PrefillMemory<type, kRows>& memory,
-                                             PrefillRings<type, kRows>& rings) {
+                                             typename PrefillWeights<type, kRows, kGateUp, kBoxed>::Rings& rings) {
+  using Weights = PrefillWeights<type, kRows, kGateUp, kBoxed>;
   // Through a shuffle: it is kept then, where the compiler would ask for it again and again, and wait.
   const unsigned me = __shfl_sync(kAllLanes, threadIdx.x, static_cast<int>(threadIdx.x % kWarp));
   const int lane = static_cast<int>(me % kWarp);
   const int warp = static_cast<int>(me / kWarp);
   const int t = lane % 4;
-  const int column = warp * 16 + lane / 4;
-  using Levels = std::conditional_t<is_block_32(type), PrefillLevels32<type>, PrefillLevels<type>>;
+  const Weights weights{memory, warp, lane, args.bank_out != nullptr};
+  using Levels = std::conditional_t<is_block_32(type), PrefillLevels32<type, Weights::kApart>,
+                                    PrefillLevels<type, Weights::kApart>>;
   auto& shared = memory.shared();
   float y[N / 2] = {};
   Levels levels;
@@ -71,12 +141,14 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
   static_assert(Levels::kSteps % kTogether == 0);
   unsigned a[kTogether][4];
 #pragma unroll 1
-  for (int c = 0; c < args.chunks; ++c, rings.weights.next()) {
-    const int place = rings.weights.place;
-    barrier_wait(&shared.weights_full[place], rings.weights.parity);
-    const std::byte* stage = memory.weights(place);
-    const std::byte* from = stage + column * Levels::kStride;
-    levels.load_scales(from, stage + prefill_columns(kRows) * Levels::kStride + 4 * column, c, t);
+  for (int c = 0; c < args.chunks; ++c) {
+    const int at = weights.barrier(rings.weights.place);
+    if (c % Weights::kSpan == 0) barrier_wait(&shared.weights_full[at], rings.weights.parity);
+    const bool last = (c + 1) % Weights::kSpan == 0 || c + 1 == args.chunks;  // of those that came together
+    const std::byte* stage = weights.stage(rings.weights.place);
+    const std::byte* from = stage + weights.in_stage + c % Weights::kSpan * block_bytes(type);
+    const std::byte* d = stage + prefill_columns(kRows) * prefill_column_stride(type) + 4 * (warp * 16 + lane / 4);
+    levels.load_scales(from, d, c, t);
 #pragma unroll
     for (int half = 0; half < 2; ++half, rings.rows.next()) {
       levels.begin_half(half);
@@ -86,7 +158,7 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
         if (i % Levels::kSteps == 0) levels.load(from, t, half, i / Levels::kSteps);
         if (half == 1 && i == 8 - Levels::kSteps) {
           __syncwarp();
-          if (lane == 0) barrier_arrive(&shared.weights_empty[place]);
+          if (lane == 0 && last) barrier_arrive(&shared.weights_empty[at]);
         }
 #pragma unroll
         for (int j = 0; j < kTogether; ++j) levels.step((i + j) % Levels::kSteps, t, a[j]);
@@ -105,29 +177,30 @@ __device__ __forceinline__ void prefill_tile(const PrefillArgs& args, const Pref
       }
       if (lane == 0) barrier_arrive(&shared.rows_empty[rings.rows.place]);
     }
+    if (last) rings.weights.next();
   }
   PrefillStore<prefill_out_rows(type, kRows), kGateUp>{args, tile, slots, shared.out[warp / 4], warp, lane}
       .template store<N>(y);
 }
 
 // The same for the first N of several that is enough.
-template <DType type, int kRows, bool kGateUp, int N, int... kMore>
+template <DType type, int kRows, bool kGateUp, bool kBoxed, int N, int... kMore>
 __device__ __forceinline__ void prefill_tile_of(const PrefillArgs& args, const PrefillTile& tile,
                                                 const TableSlot* slots, const PrefillMemory<type, kRows>& memory,
-                                                PrefillRings<type, kRows>& rings) {
+                                                typename PrefillWeights<type, kRows, kGateUp, kBoxed>::Rings& rings) {
   if constexpr (N < kRows) {
     if (tile.count > N) {
-      prefill_tile_of<type, kRows, kGateUp, kMore...>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, kBoxed, kMore...>(args, tile, slots, memory, rings);
       return;
     }
   }
-  prefill_tile<type, kRows, kGateUp, N>(args, tile, slots, memory, rings);
+  prefill_tile<type, kRows, kGateUp, kBoxed, N>(args, tile, slots, memory, rings);
 }
 
-template <DType type, int kRows, bool kGateUp>
+template <DType type, int kRows, bool kGateUp, bool kBoxed>
 __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const PrefillMemory<type, kRows>& memory) {
   auto& shared = memory.shared();
-  PrefillRings<type, kRows> rings;
+  typename PrefillWeights<type, kRows, kGateUp, kBoxed>::Rings rings;
   Ring<kPrefillTold> told;
 #pragma unroll 1
   for (;; told.next()) {
@@ -136,9 +209,10 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
     if (tile.list < 0) return;
     const TableSlot* slots = shared.slots[told.place];
     if constexpr (kRows == kPrefillShortRows) {
-      prefill_tile_of<type, kRows, kGateUp, 16, 32, 48>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, kBoxed, 16, 32, 48>(args, tile, slots, memory, rings);
     } else {
-      prefill_tile_of<type, kRows, kGateUp, 16, 32, 48, 64, 96, 112, 128, 144, 160>(args, tile, slots, memory, rings);
+      prefill_tile_of<type, kRows, kGateUp, kBoxed, 16, 32, 48, 64, 96, 112, 128, 144, 160>(args, tile, slots, memory,
+                                                                                            rings);
     }
     __syncwarp();
     if (threadIdx.x % kWarp == 0) barrier_arrive(&shared.done[told.place]);
@@ -149,21 +223,23 @@ __device__ __forceinline__ void prefill_multiply(const PrefillArgs& args, const 
 
 // Gate and up have a kernel of their own, and so less code each. Where it has no body, launch bounds tell
 // (prefill_rows_built).
-template <DType type, int kRows, bool kGateUp>
+template <DType type, int kRows, bool kGateUp, bool kBoxed>
 __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWarp, 1)
     prefill_rows(const __grid_constant__ PrefillArgs args, const __grid_constant__ PrefillCut cut,
-                 const __grid_constant__ RowBoxes boxes) {
+                 const __grid_constant__ RowBoxes boxes, const __grid_constant__ WeightBoxes weights) {
 #if CONCLAVE_HOPPER
   extern __shared__ std::byte prefill_memory[];
   const PrefillMemory<type, kRows> memory{prefill_memory + (1024U - shared_address(prefill_memory) % 1024U) % 1024U};
   constexpr int kWarps = prefill_warps(kRows);
-  const int gathering = prefill_gathering(kRows, boxes.given);
+  const int gathering = prefill_gathering(kRows, boxes.given, kBoxed);
   const int copying = kPrefillHelpers - gathering;
   if (threadIdx.x == 0) {
     auto& shared = memory.shared();
-    for (int i = 0; i < prefill_weight_stages(type, kRows); ++i) {
-      barrier_init(&shared.weights_full[i], copying * kWarp);
-      barrier_init(&shared.weights_empty[i], kWarps);
+    constexpr int kRings = kBoxed ? prefill_groups(kRows) : 1;
+    using Weights = PrefillWeights<type, kRows, kGateUp, kBoxed>;
+    for (int i = 0; i < kRings * Weights::kStages; ++i) {
+      barrier_init(&shared.weights_full[i], kBoxed ? 1 : copying * kWarp);
+      barrier_init(&shared.weights_empty[i], kWarps / kRings);
     }
     for (int i = 0; i < prefill_halves(type, kRows); ++i) {
       barrier_init(&shared.rows_full[i], boxes.given ? 1 : gathering * kWarp);
@@ -180,13 +256,15 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
   if (warp < kWarps) {
     begin();
     more_registers<prefill_multiplying_registers(kRows)>();
-    prefill_multiply<type, kRows, kGateUp>(args, memory);
+    prefill_multiply<type, kRows, kGateUp, kBoxed>(args, memory);
   } else {
     fewer_registers<prefill_copying_registers(kRows)>();
     const int helper = warp - kWarps;
     if (helper >= gathering) {
       if (!args.early) begin();
-      if (boxes.given) {
+      if constexpr (kBoxed) {
+        if (helper == gathering) prefill_weight_boxes<type, kRows, kGateUp>(args, cut, weights, memory);
+      } else if (boxes.given) {
         prefill_weights<type, kRows, kPrefillHelpers - prefill_gathering(kRows, true)>(args, cut, memory,
                                                                                        helper - gathering);
       } else {
@@ -198,7 +276,7 @@ __global__ void __launch_bounds__(CONCLAVE_HOPPER ? prefill_threads(kRows) : kWa
       if (boxes.given) {
         prefill_gather<type, kRows, true>(args, cut, boxes, memory, helper);
       } else {
-        prefill_gather<type, kRows, false>(args, cut, boxes, memory, helper);
+        prefill_gather<type, kRows, false, prefill_gathering(kRows, false, kBoxed)>(args, cut, boxes, memory, helper);
       }
     }
   }
@@ -217,19 +295,29 @@ int launch_prefill_type(const PrefillArgs& args, int multiprocessors, const Stre
   const LaunchPlan plan = prefill_rows_plan(type, n_rows, n_lists, cut, multiprocessors);
   const RowBoxes boxes =
       table.from == nullptr ? row_boxes(args.x, table.n_from, prefill_bank_stride(args.k), args.x_stride) : RowBoxes{};
+  const bool gate_up = args.up != nullptr;
+  if constexpr (prefill_boxes_fit(type, kPrefillShortRows)) {
+    const bool wanted = cut.room == kPrefillShortRows && (gate_up || table.begin == nullptr);
+    const WeightBoxes weights = wanted ? weight_boxes(args) : WeightBoxes{};
+    if (weights.given) {
+      return launch(gate_up ? prefill_rows<type, kPrefillShortRows, true, true>
+                            : prefill_rows<type, kPrefillShortRows, false, true>,
+                    plan, stream, args, cut, boxes, weights);
+    }
+  }
   const auto kernel = cut.room == kPrefillShortRows
-                          ? (args.up != nullptr ? prefill_rows<type, kPrefillShortRows, true>
-                                                : prefill_rows<type, kPrefillShortRows, false>)
-                          : (args.up != nullptr ? prefill_rows<type, prefill_long_rows(type), true>
-                                                : prefill_rows<type, prefill_long_rows(type), false>);
-  return launch(kernel, plan, stream, args, cut, boxes);
+                          ? (gate_up ? prefill_rows<type, kPrefillShortRows, true, false>
+                                     : prefill_rows<type, kPrefillShortRows, false, false>)
+                          : (gate_up ? prefill_rows<type, prefill_long_rows(type), true, false>
+                                     : prefill_rows<type, prefill_long_rows(type), false, false>);
+  return launch(kernel, plan, stream, args, cut, boxes, WeightBoxes{});
 }
 
 }  // namespace
 
 bool prefill_rows_built() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, prefill_rows<DType::q4_k, kPrefillRows, false>) == cudaSuccess &&
+  return cudaFuncGetAttributes(&attributes, prefill_rows<DType::q4_k, kPrefillRows, false, false>) == cudaSuccess &&
          attributes.maxThreadsPerBlock >= prefill_threads(kPrefillRows);
 }
 

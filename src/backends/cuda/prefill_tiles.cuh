@@ -1,8 +1,8 @@
 // What the warps of prefill_rows tell one another, and how they find their tiles.
 #pragma once
 
-#include "backends/cuda/prefill_rows_plan.h"
 #include "backends/cuda/row_table.cuh"
+#include "backends/cuda/weight_boxes_plan.h"
 #include "backends/cuda/wgmma.cuh"
 
 namespace conclave::cuda {
@@ -24,8 +24,8 @@ struct PrefillShared {
   alignas(16) unsigned row_starts[kRows];           // likewise
   TableSlot slots[kPrefillTold][kRows];
   PrefillTile tile[kPrefillTold];
-  std::uint64_t weights_full[prefill_weight_stages(type, kRows)];   // a stage has been copied
-  std::uint64_t weights_empty[prefill_weight_stages(type, kRows)];  // it has been read
+  std::uint64_t weights_full[prefill_weight_barriers(type, kRows)];   // a stage has been copied
+  std::uint64_t weights_empty[prefill_weight_barriers(type, kRows)];  // it has been read
   std::uint64_t rows_full[prefill_halves(type, kRows)];
   std::uint64_t rows_empty[prefill_halves(type, kRows)];
   std::uint64_t known[kPrefillTold];  // likewise, tile and slots
@@ -39,6 +39,10 @@ struct PrefillMemory {
   __device__ __forceinline__ std::byte* rows(int place) const { return at + place * prefill_half_bytes(kRows); }
   __device__ __forceinline__ std::byte* weights(int place) const {
     return at + prefill_halves(type, kRows) * prefill_half_bytes(kRows) + place * prefill_weight_bytes(type, kRows);
+  }
+  // Of a warpgroup, where weights come as boxes: stages of twice the size.
+  __device__ __forceinline__ std::byte* box(int place, int group) const {
+    return weights(kPrefillSpan * place) + group * prefill_box_bytes(type);
   }
   __device__ __forceinline__ PrefillShared<type, kRows>& shared() const {
     static_assert(sizeof(PrefillShared<type, kRows>) <= prefill_other_bytes(type, kRows));

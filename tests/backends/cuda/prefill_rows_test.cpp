@@ -4,7 +4,7 @@
 #include "backends/cuda/on_device.h"
 #include "backends/ref/ref_device.h"
 #include "ops/matmul.h"
-#include "ops/moe_gate_up.h"
+#include "ops/moe_ffn.h"
 
 namespace conclave::test {
 namespace {
@@ -26,8 +26,9 @@ TEST_F(CudaPrefill, ProductsOfAnyNumberOfRowsHaveTheSameBits) {
     std::int64_t k;
   };
   for (const Kind& kind : {Kind{DType::q4_k, 200, 2048}, Kind{DType::q4_k, 64, 256}, Kind{DType::q4_k, 513, 4096},
-                           Kind{DType::q5_k, 100, 768}, Kind{DType::q6_k, 130, 2816}, Kind{DType::q6_k, 1, 512},
-                           Kind{DType::q8_0, 200, 2048}, Kind{DType::q4_0, 70, 2880}, Kind{DType::mxfp4, 130, 2880}}) {
+                           Kind{DType::q4_k, 96, 768}, Kind{DType::q5_k, 100, 768}, Kind{DType::q6_k, 130, 2816},
+                           Kind{DType::q6_k, 1, 512}, Kind{DType::q8_0, 200, 2048}, Kind{DType::q4_0, 70, 2880},
+                           Kind{DType::mxfp4, 130, 2880}}) {
     CaseBuilder b(3, Layout::dense);
     const Matmul op{.x = b.values(DType::f32, {kRows, kind.k}),
                     .w = b.weights(kind.type, {kind.n, kind.k}),
@@ -83,6 +84,63 @@ TEST_F(CudaPrefill, ExpertsOfManyLengthsAreRight) {
     std::vector<float> values = on.floats(lists.out);
     values.resize(899 * 200);  // the last pair is in no list
     EXPECT_LT(off_by(values, execute(one, reference).outputs.at("out")), 2e-4) << dtype_info(type).name;
+  }
+}
+
+// Layers of few tokens have tiles of their own, whose weights come in another way: whole superblocks of hidden values,
+// runs of them that end sooner, and columns that are no whole runs.
+TEST_F(CudaPrefill, LayersOfAnyNumberOfTokensHaveTheSameBits) {
+  CudaDevice gpu;
+  constexpr std::int64_t kTokens = 700;
+  constexpr std::int64_t kExperts = 8;
+  constexpr std::int64_t kTopK = 2;
+  constexpr std::int64_t kPairs = kTokens * kTopK;
+  struct Kind {
+    std::int64_t d_model;
+    std::int64_t d_ff;
+    DType down;
+  };
+  for (const Kind& kind : {Kind{768, 768, DType::q4_k}, Kind{512, 256, DType::q6_k}, Kind{256, 96, DType::q8_0},
+                           Kind{1280, 320, DType::q8_0}, Kind{512, 200, DType::q4_0}}) {
+    const std::int64_t d = kind.d_model;
+    CaseBuilder b(6, Layout::dense);
+    const MoeFfn op{.x = b.values(DType::f32, {kTokens, d}),
+                    .logits = b.values(DType::f32, {kTokens, kExperts}),
+                    .rule = {.top_k = kTopK},
+                    .phase = Phase::prefill,
+                    .gate = b.weights(DType::q4_k, {kExperts, kind.d_ff, d}),
+                    .up = b.weights(DType::q4_k, {kExperts, kind.d_ff, d}),
+                    .down = b.weights(kind.down, {kExperts, d, kind.d_ff}),
+                    .routing = {.experts = b.output(DType::i32, {kTokens, kTopK}),
+                                .weights = b.output(DType::f32, {kTokens, kTopK})},
+                    .groups = {.offsets = b.output(DType::i32, {kExperts + 1}),
+                               .row_pair = b.output(DType::i32, {kPairs}),
+                               .pair_row = b.output(DType::i32, {kTokens, kTopK})},
+                    .hidden = b.output(DType::f32, {kPairs, kind.d_ff}),
+                    .expert_out = b.output(DType::f32, {kPairs, d}),
+                    .residual = b.values(DType::f32, {kTokens, d})};
+    const Case one = b.finish("layer", op);
+    OnDevice on(one, gpu);
+    auto whole = std::get<MoeFfn>(on.op);
+    for (Tensor* w : {&whole.gate, &whole.up, &whole.down}) *w = gpu.prepare(std::span(w, 1))[0];
+    const std::vector<float> before = on.floats(whole.residual);
+    gpu.run(whole);
+    const std::vector<float> want = on.floats(whole.residual);
+    for (const std::int64_t count : {1, 20, 65, 130, 300}) {
+      const std::int64_t first = 37;
+      MoeFfn part = whole;
+      for (Tensor* t : {&part.x, &part.logits, &part.routing.experts, &part.routing.weights, &part.groups.pair_row,
+                        &part.residual}) {
+        *t = slice(*t, 0, first, count);
+      }
+      for (Tensor* t : {&part.groups.row_pair, &part.hidden, &part.expert_out}) *t = slice(*t, 0, 0, count * kTopK);
+      on.put(whole.residual, std::as_bytes(std::span(before)));
+      gpu.run(part);
+      std::vector<float> expected = before;
+      std::copy_n(want.begin() + first * d, count * d, expected.begin() + first * d);
+      ASSERT_EQ(on.floats(whole.residual), expected)
+          << "[" << d << ", " << kind.d_ff << "], " << count << " tokens, down " << dtype_info(kind.down).name;
+    }
   }
 }
 
