@@ -46,8 +46,10 @@ bool BegunSteps::check(std::span<const NextToken> tokens) {
 void BegunSteps::begin(std::span<const NextToken> tokens) {
   const bool follows = check(tokens);
   parts_.inputs.clear();
+  std::int64_t longest = 0;
   for (const NextToken& token : tokens) {
     const std::int64_t length = parts_.kv.length(token.sequence);
+    longest = std::max(longest, length + 1);
     parts_.kv.make_room(token.sequence, 1);
     parts_.inputs.set_length(token.sequence, length + 1);
     parts_.inputs.add(token.id.value_or(0), token.sequence, length);
@@ -55,7 +57,8 @@ void BegunSteps::begin(std::span<const NextToken> tokens) {
   parts_.kv.upload_pages();
   parts_.inputs.set_out_rows(std::span(rows_).first(tokens.size()));
   const auto n = static_cast<std::int64_t>(tokens.size());
-  const StepPrograms::Step& step = parts_.programs.step({.n_tokens = n, .n_out = n, .follows = follows});
+  const StepPrograms::Step& step =
+      parts_.programs.step({.n_tokens = n, .n_out = n, .context = longest, .follows = follows});
   parts_.inputs.upload(step.size.n_tokens);
   step.run->run();
 

@@ -55,7 +55,9 @@ struct Session::Impl {
         workspace(device, config, plan.workspace),
         inputs(device, plan.inputs()),
         programs(device, {config, of.impl().weights, kv, workspace, inputs},
-                 {.n_tokens = plan.workspace.max_tokens, .n_out = plan.workspace.max_out}),
+                 {.n_tokens = plan.workspace.max_tokens,
+                  .n_out = plan.workspace.max_out,
+                  .context = plan.kv.options.context}),
         request_check(kv, plan.kv.pages.n_seqs, config.n_vocab),
         begun({device, kv, inputs, programs, workspace, request_check},
               static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(plan.workspace.max_out)))),
@@ -97,6 +99,7 @@ struct Session::Impl {
 
   // Of the chunk that is being worked on; kept for the next one.
   Phase phase = Phase::decode;
+  std::int64_t longest = 0;  // text of it, with what it adds
   std::vector<Piece> pieces;
   std::vector<WantedRow> wanted;
   std::vector<std::int32_t> out_rows;
@@ -135,6 +138,7 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
   inputs.clear();
   pieces.clear();
   wanted.clear();
+  longest = 0;
   auto room = static_cast<std::size_t>(chunk());
   const auto phase_at = [&](std::size_t input) { return phase_of(requests[input], exact_prompts); };
   phase = phase_at(cursor.input);
@@ -151,6 +155,7 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
     const std::int64_t length = kv.length(request.sequence);
     kv.make_room(request.sequence, static_cast<std::int64_t>(piece.count));
     inputs.set_length(request.sequence, length + static_cast<std::int64_t>(piece.count));
+    longest = std::max(longest, length + static_cast<std::int64_t>(piece.count));
     for (std::size_t i = 0; i < piece.count; ++i) {
       const std::size_t token = piece.first + i;
       const bool logits_wanted =
@@ -166,8 +171,10 @@ std::size_t Session::Impl::fill_chunk(std::span<const StepInput> requests, bool 
 }
 
 void Session::Impl::run_chunk(std::span<const StepInput> requests, const StepHooks& hooks, Profile* profile) {
-  const StepPrograms::Step& step =
-      programs.step({.n_tokens = inputs.n_tokens(), .n_out = static_cast<std::int64_t>(wanted.size()), .phase = phase});
+  const StepPrograms::Step& step = programs.step({.n_tokens = inputs.n_tokens(),
+                                                  .n_out = static_cast<std::int64_t>(wanted.size()),
+                                                  .context = longest,
+                                                  .phase = phase});
   std::size_t done = 0;
   const auto take_rows = [&](std::int64_t at_most) {
     const std::size_t count = std::min(wanted.size() - done, static_cast<std::size_t>(at_most));

@@ -5,11 +5,20 @@
 
 namespace conclave {
 
+namespace {
+
+// Generated tokens of texts up to so long have programs of their own.
+constexpr std::int64_t kShortContext = 2048;
+
+}  // namespace
+
 const StepPrograms::Step& StepPrograms::step(const StepSize& wanted) {
   const auto next_power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted.n_tokens)));
   StepSize size = wanted;
   size.n_tokens = std::min(next_power, largest_.n_tokens);
   size.n_out = wanted.n_out <= 1 ? 1 : std::min(size.n_tokens, largest_.n_out);
+  const bool is_short = wanted.phase == Phase::decode && wanted.context <= kShortContext;
+  size.context = is_short ? std::min(kShortContext, largest_.context) : largest_.context;
   for (const Step& step : steps_) {
     if (step.size == size) return step;
   }

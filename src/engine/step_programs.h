@@ -12,7 +12,8 @@ namespace conclave {
 
 class StepPrograms {
  public:
-  // Steps of up to `largest.n_tokens` tokens, with up to `largest.n_out` rows through the head at a time.
+  // Steps of up to `largest.n_tokens` tokens that see up to `largest.context` positions, with up to `largest.n_out`
+  // rows through the head at a time.
   StepPrograms(Device& device, const Transformer& model, const StepSize& largest)
       : device_(device), model_(model), largest_(largest) {}
 
@@ -21,7 +22,8 @@ class StepPrograms {
     std::unique_ptr<Executable> run;
   };
   // For steps of at least this size: sizes are powers of two, and the largest one. One wanted row, as at the end of a
-  // prompt, has a program of its own.
+  // prompt, has a program of its own, and so have generated tokens of short texts: backends choose how they attend by
+  // what tokens could see.
   const Step& step(const StepSize& wanted);
   // Other rows of whatever step ran last, which was of that phase.
   Executable& outputs(Phase phase);

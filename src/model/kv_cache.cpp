@@ -48,6 +48,14 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const KvCachePlan& p
   }
 }
 
+KvView KvCache::layer(std::int64_t i, std::int64_t context) const {
+  KvView view = layers_[static_cast<std::size_t>(i)];
+  const std::int64_t n_pages =
+      std::min((context + KvCachePlan::kPageSize - 1) / KvCachePlan::kPageSize, view.pages.dim(1));
+  view.pages = slice(view.pages, 1, 0, n_pages);
+  return view;
+}
+
 void KvCache::make_room(std::int32_t seq, std::int64_t count) {
   if (const auto copy = book_.make_room(seq, count)) copy_page(*copy);
 }

@@ -38,7 +38,8 @@ class KvCache {
  public:
   KvCache(Device& device, const ModelConfig& config, const KvCachePlan& plan);
 
-  KvView layer(std::int64_t i) const { return layers_[static_cast<std::size_t>(i)]; }
+  // As tokens see it of which none is further on than `context`.
+  KvView layer(std::int64_t i, std::int64_t context) const;
   std::int64_t bytes() const { return plan_.bytes; }
   std::int64_t context() const { return plan_.options.context; }
 

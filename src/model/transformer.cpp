@@ -54,7 +54,8 @@ Program record_step(const Transformer& model, const StepSize& size) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     const LayerWeights& w = layers[i];
-    attend(p, config, w.attention, model.workspace.attention(size.n_tokens), batch, size.phase, model.kv.layer(layer));
+    attend(p, config, w.attention, model.workspace.attention(size.n_tokens), batch, size.phase,
+           model.kv.layer(layer, size.context));
     if (i + 1 == layers.size()) break;
     attention_output(p, w.attention,
                      {.attended = s.attended,

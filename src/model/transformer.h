@@ -26,6 +26,7 @@ struct Transformer {
 struct StepSize {
   std::int64_t n_tokens = 1;  // at most
   std::int64_t n_out = 1;     // at most
+  std::int64_t context = 1;   // positions that its tokens see, at most
   Phase phase = Phase::decode;
   bool follows = false;  // its tokens are those that the step before found the best, row by row: n_tokens is n_out
 

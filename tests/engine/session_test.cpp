@@ -168,6 +168,21 @@ TEST_P(SameBitsTest, WhileTheRoutingIsTraced) {
   for (const auto& layers : seen) EXPECT_EQ(layers, std::vector<int>(kTinyLayers, 1));
 }
 
+// Generated tokens of short texts have a program of their own.
+TEST(Session, ATextThatBecomesLongKeepsItsBits) {
+  const RandomModel file("qwen3moe", DType::f32);
+  const Tokens tokens = random_tokens(2070);
+  constexpr std::size_t kPrompt = 2035;
+  Session session(file.open(), {.context = 2200, .max_sequences = 2});
+  const SequenceId one_by_one = session.create();
+  session.extend(one_by_one, std::span(tokens).first(kPrompt));
+  const Rows want = all_logits(session, session.fork(one_by_one), std::span(tokens).subspan(kPrompt));
+  for (std::size_t i = kPrompt; i < tokens.size(); ++i) {
+    const auto row = session.extend(one_by_one, {&tokens[i], 1});
+    ASSERT_EQ(std::vector<float>(row.begin(), row.end()), want[i - kPrompt]) << i;
+  }
+}
+
 TEST(Session, EveryTypeOfCacheIsNearTheF32One) {
   const RandomModel file("qwen3moe", DType::f32);
   const Tokens tokens = random_tokens(100);

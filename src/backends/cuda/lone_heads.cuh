@@ -62,12 +62,12 @@ __device__ __forceinline__ int lone_piece_of(int row, int piece) {
 
 // Half of the keys or values of a unit, from a slot of a page on.
 __device__ __forceinline__ void copy_lone_half(uint4* to, const LonePoolMap& map, int half, int kv_head,
-                                               std::uint32_t slot, std::int32_t page, std::uint64_t* barrier) {
+                                               std::uint32_t slot, std::int32_t page, unsigned barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(half * kLoneHeadWidth / 2), "r"(kv_head), "r"(slot), "r"(page), "r"(shared_address(barrier))
+      "l"(&map), "r"(half * kLoneHeadWidth / 2), "r"(kv_head), "r"(slot), "r"(page), "r"(barrier)
       : "memory");
 #endif
 }

@@ -94,7 +94,7 @@ struct LoneCache {
     if (is && its_seen > 0) {
       const bool of_k = lane % 4 < 2;
       copy_lone_half((of_k ? keys(i) : values(i)) + lane % 2 * kLoneHalfPieces, of_k ? args.k_map : args.v_map,
-                     lane % 2, kv_head, its_slot, its_page, barrier);
+                     lane % 2, kv_head, its_slot, its_page, shared_address(barrier));
     }
 #endif
   }

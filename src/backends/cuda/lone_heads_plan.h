@@ -1,5 +1,5 @@
 // Heads and attention of one token in one launch: what head_rows_plan.h does and then what attention_mma_plan.h says, with
-// the bits of both. Heads of 128 elements, up to eight for a KV head; pages of whole units; a context of up to 4,096
+// the bits of both. Heads of 128 elements, up to eight for a KV head; pages of whole units; a context of up to 2,048
 // positions.
 //
 // The blocks of a cluster have one KV head. Each makes the queries, and key and value, by itself, and has every 16th unit of
@@ -18,8 +18,8 @@ inline constexpr int kLoneGroup = 8;                        // heads of a KV hea
 inline constexpr int kLoneCluster = 16;
 inline constexpr int kLonePart = kLoneGroup * kLoneHeadWidth / kLoneCluster;  // elements that a block merges
 inline constexpr int kLoneAtOnce = 2;                                         // units that a block computes together
-inline constexpr int kLoneHeldUnits = 4;         // whose keys and values a block has room for, at most
-inline constexpr int kLoneMaxUnits = 64;         // of a context: over longer ones long_heads_plan.h is faster
+inline constexpr int kLoneHeldUnits = 2;         // whose keys and values a block has room for, at most
+inline constexpr int kLoneMaxUnits = 32;         // of a context: over longer ones long_heads_plan.h is faster
 inline constexpr int kLoneOwnUnits = kWarp - 1;  // of a block, at most: a lane each, and the last for the token's own
 inline constexpr int kLonePairs = kLoneHeadWidth / 2;
 inline constexpr int kLoneHeadWarps = kLoneGroup / 2 + 1;  // have heads, two each: queries; key and value
@@ -97,8 +97,7 @@ inline constexpr std::int64_t kLoneUnitBytes = 2 * kUnit * 2 * kLoneHeadWidth;
 constexpr std::int64_t lone_heads_shared(std::int64_t max_units) {
   return kLoneHeadsFixed + lone_held_units(max_units) * kLoneUnitBytes + max_units * (kLonePart * 4 + 8);
 }
-static_assert(lone_heads_shared(48) + 93 * 1024 <= 226 * 1024);             // beside the products before it,
-static_assert(lone_heads_shared(kLoneMaxUnits) + 68 * 1024 <= 226 * 1024);  // where those are of Q4_K
+static_assert(lone_heads_shared(kLoneMaxUnits) + 93 * 1024 <= 226 * 1024);  // beside the products before it
 
 constexpr LaunchPlan lone_heads_plan(const LoneHeadsArgs& args) {
   return {.blocks = std::int64_t{args.n_kv_heads} * kLoneCluster,

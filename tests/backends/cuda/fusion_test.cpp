@@ -578,7 +578,7 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
         Kind{128, 2, true, RopeStyle::neox, true, 1e30F}, Kind{128, 6, true, RopeStyle::neox, true, INFINITY},
         Kind{128, 16, true, RopeStyle::neox, false, 1, 16}, Kind{128, 18, true, RopeStyle::neox, false},
         Kind{128, 6, false, RopeStyle::interleaved, false}, Kind{64, 16, true, RopeStyle::neox, false}}) {
-    for (const std::int32_t at : {0, 64, 511, 700, 2100, 4090, 7030}) {
+    for (const std::int32_t at : {0, 64, 511, 700, 2047, 2048, 4090, 7030}) {
       for (const std::int32_t seq : {1, 0, 7}) {
         if (seq != 1 && at != 700) continue;
         Block block{.device = device, .d_head = kind.d_head, .norms = kind.norms, .style = kind.style};
@@ -587,7 +587,9 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
                                                     .seq = seq,
                                                     .at = at,
                                                     .page = kind.page,
-                                                    .context = at < 4096 ? 4096 : 7040,
+                                                    .context = at < 2048    ? 2048
+                                                               : at == 2048 ? 2176
+                                                                            : 7040,
                                                     .products = products,
                                                     .size = kind.size});
         const std::size_t apart = kind.together && device.target().capability >= 90 ? 0 : 1;
@@ -597,12 +599,13 @@ TEST(CudaFusion, AttentionTakesTheHeadsOfOneToken) {
   }
 }
 
-// Over a context for which there are two launches: blocks have single units, whole ranges, or both.
+// Over a context for which there are two launches: blocks have single units, whole ranges, or both, and
+// some have a range more than others.
 TEST(CudaFusion, AttentionOfALongContextTakesTheHeadsOfOneToken) {
   if (const std::string absence = cuda_absence(); !absence.empty()) GTEST_SKIP() << "skipped: " << absence;
   CudaDevice device;
   if (device.target().capability < 90) GTEST_SKIP() << "skipped: a kernel of Hopper's";
-  for (const std::int32_t at : {0, 130, 9000, 33791, 34500, 40959}) {
+  for (const std::int32_t at : {0, 130, 9000, 32767, 33030, 33791, 34500, 40959}) {
     for (const std::int32_t seq : {1, 0, 7}) {
       if (seq != 1 && at != 130) continue;
       Block block{.device = device, .d_head = 128};
