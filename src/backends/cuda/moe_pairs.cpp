@@ -8,11 +8,52 @@
 #include "backends/cuda/gate_up.h"
 #include "backends/cuda/moe_route.h"
 #include "backends/cuda/one_row_plan.h"
+#include "backends/cuda/pair_lists_plan.h"
 #include "backends/cuda/prefill.h"
 #include "ops/scratch.h"
 
 namespace conclave::cuda {
 namespace {
+
+OneRowArgs product(const MoeFfn& op, const Tensor& x, const Tensor& w, const Tensor& out, const Target& target) {
+  const View weights = view_of(w);
+  const auto floats = [](const Tensor& t) { return reinterpret_cast<float*>(view_of(t).data); };
+  return {.w = weights.data,
+          .w_expert = weights.strides[0],
+          .w_column = weights.strides[1],
+          .x = floats(x),
+          .x_stride = x.stride(0) / 4,
+          .out = floats(out),
+          .out_stride = out.stride(0) / 4,
+          .experts = ints_of(op.routing.experts),
+          .live = ints_of(op.live),
+          .top_k = static_cast<std::int32_t>(op.rule.top_k),
+          .n_experts = static_cast<std::int32_t>(op.gate.dim(0)),
+          .rows = static_cast<std::int32_t>(row_count(op.hidden)),
+          .n = static_cast<std::int32_t>(w.dim(1)),
+          .k = static_cast<std::int32_t>(w.dim(2)),
+          .chunks = static_cast<std::int32_t>(chunks_of(w.dim(2))),
+          .type = w.dtype,
+          .hopper = room_on(target).wide > 0};
+}
+
+OneRowArgs gate_up_product(const MoeFfn& op, const Target& target) {
+  OneRowArgs args = product(op, op.x, op.gate, op.hidden, target);
+  const View up = view_of(op.up);
+  args.up = up.data;
+  args.up_expert = up.strides[0];
+  args.up_column = up.strides[1];
+  args.x_step = args.top_k;
+  args.act = op.act;
+  return args;
+}
+OneRowArgs down_product(const MoeFfn& op, const Target& target) {
+  return product(op, op.hidden, op.down, op.expert_out, target);
+}
+
+int launch_pairs(const OneRowArgs& args, const Stream& stream) {
+  return takes_pair_lists(args) ? launch_pair_lists(args, stream) : launch_one_row(args, stream);
+}
 
 // Route, gate, up and down of a layer with few pairs: nothing is grouped. Row p of `hidden` and `expert_out` is pair p's.
 class PairLayer final : public CudaOp {
@@ -20,15 +61,8 @@ class PairLayer final : public CudaOp {
   PairLayer(const MoeFfn& op, const Target& target)
       : what_("moe_ffn " + shape_text(op.x.shape())),
         route_(route_args(sequence_of(op).route)),
-        gate_up_(product(op, op.x, op.gate, op.hidden)),
-        down_(product(op, op.hidden, op.down, op.expert_out)) {
-    const View up = view_of(op.up);
-    gate_up_.up = up.data;
-    gate_up_.up_expert = up.strides[0];
-    gate_up_.up_column = up.strides[1];
-    gate_up_.x_step = gate_up_.top_k;
-    gate_up_.act = op.act;
-    gate_up_.hopper = down_.hopper = room_on(target).wide > 0;
+        gate_up_(gate_up_product(op, target)),
+        down_(down_product(op, target)) {
     route_.bank = {.x = gate_up_.x,
                    .x_stride = gate_up_.x_stride,
                    .rows = static_cast<std::int32_t>(op.x.dim(0)),
@@ -44,32 +78,11 @@ class PairLayer final : public CudaOp {
     gate_up.q = route.bank.q = scratch_at<std::int8_t>(run.scratch, q_at_);
     gate_up.scale = route.bank.scale = scratch_at<float>(run.scratch, scale_at_);
     check(launch_moe_route(route, run.stream), what_);
-    check(launch_one_row(gate_up, run.stream), what_);
-    check(launch_one_row(down_, run.stream), what_);
+    check(launch_pairs(gate_up, run.stream), what_);
+    check(launch_pairs(down_, run.stream), what_);
   }
 
  private:
-  static OneRowArgs product(const MoeFfn& op, const Tensor& x, const Tensor& w, const Tensor& out) {
-    const View weights = view_of(w);
-    const auto floats = [](const Tensor& t) { return reinterpret_cast<float*>(view_of(t).data); };
-    return {.w = weights.data,
-            .w_expert = weights.strides[0],
-            .w_column = weights.strides[1],
-            .x = floats(x),
-            .x_stride = x.stride(0) / 4,
-            .out = floats(out),
-            .out_stride = out.stride(0) / 4,
-            .experts = ints_of(op.routing.experts),
-            .live = ints_of(op.live),
-            .top_k = static_cast<std::int32_t>(op.rule.top_k),
-            .n_experts = static_cast<std::int32_t>(op.gate.dim(0)),
-            .rows = static_cast<std::int32_t>(row_count(op.hidden)),
-            .n = static_cast<std::int32_t>(w.dim(1)),
-            .k = static_cast<std::int32_t>(w.dim(2)),
-            .chunks = static_cast<std::int32_t>(chunks_of(w.dim(2))),
-            .type = w.dtype};
-  }
-
   std::string what_;
   RouteArgs route_;
   OneRowArgs gate_up_;
@@ -105,8 +118,9 @@ bool goes_by_pairs(const MoeFfn& op, const Target& target) {
     return units_fit(view_of(w)) && boxes_fit(w.dtype, chunks_of(w.inner()), gate_up);
   };
   const std::int64_t pairs = row_count(op.hidden);
-  const bool boxes = room_on(target).wide > 0 && boxed(op.gate, true) && boxed(op.up, true) && boxed(op.down, false) &&
-                     !shares_tiles(std::min(op.gate.dim(0), pairs), op.gate.dim(1), true);
+  const bool lists = takes_pair_lists(gate_up_product(op, target)) && takes_pair_lists(down_product(op, target));
+  const bool boxes = !lists && room_on(target).wide > 0 && boxed(op.gate, true) && boxed(op.up, true) &&
+                     boxed(op.down, false) && !shares_tiles(std::min(op.gate.dim(0), pairs), op.gate.dim(1), true);
   const Tensor& ids = op.routing.experts;
   return pairs <= (boxes ? kOnePairsOrBoxes : kOnePairs) && routes_in_warp(op.rule, op.logits.dim(1)) &&
          op.gate.dtype == op.up.dtype && fits(op.gate) && fits(op.up) && fits(op.down) && dense(op.x) &&
