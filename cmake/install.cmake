@@ -1,7 +1,8 @@
 # What `cmake --install` gives: the program, one library of all parts, the headers, a CMake package, a pkg-config file.
 #
-# include/conclave is the public API. The headers of src/ come along under the same folder for programs that use the ops
-# one by one: #include <ops/moe_route.h>.
+# include/conclave is the public API. The headers of src/ come along in a folder of its own for programs that use the ops
+# one by one: #include <ops/moe_route.h>. That folder is searched, too, so that no header may lie in it itself: one called
+# error.h would stand before the C library's.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -18,7 +19,7 @@ target_compile_features(conclave_all PUBLIC cxx_std_20)
 target_include_directories(
   conclave_all INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                          $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/conclave>)
+                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/conclave/src>)
 target_link_libraries(conclave_all PUBLIC ${fmt} Threads::Threads)
 set(CONCLAVE_PC_LIBS "")
 if(CONCLAVE_CUDA)  # the library holds CUDA code: whoever links it needs the toolkit's runtime
@@ -37,7 +38,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/ DESTINATION ${CMAKE_INSTALL_DATA
         FILES_MATCHING PATTERN "*.gguf")
 install(TARGETS conclave_all EXPORT conclaveTargets ARCHIVE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/conclave TYPE INCLUDE)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/conclave
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/conclave/src
         FILES_MATCHING PATTERN "*.h" PATTERN "isa" EXCLUDE PATTERN "kernels" EXCLUDE)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/conclave)

@@ -7,6 +7,8 @@
 // What comes out depends on the prompt, the options and the model's weights alone: not on threads, not on what was
 // generated before. A prompt is always given whole; the part at its start that is in the cache already, because an
 // earlier prompt and its answer began the same, is not computed again. So a chat gives its whole conversation each time.
+// Where prompts have an arithmetic of their own (SessionOptions::exact_prompts), an answer that a later prompt repeats
+// stays as it was generated: the bits are then not those of a session that got all of it as a prompt.
 #pragma once
 
 #include <array>

@@ -127,7 +127,8 @@ class Session {
 
   // Extends several sequences, each by any number of tokens, each sequence at most once. A request that cannot be (an
   // unknown sequence, an id outside the vocabulary, no tokens, more than the context holds) is an Error that changes
-  // nothing, and so is one while steps that were begun are not finished.
+  // nothing, and so is one while steps that were begun are not finished. What a hook throws comes through; the tokens of
+  // the chunks that ran are part of their sequences then.
   void step(std::span<const StepInput> inputs, const StepHooks& hooks);
   // One sequence: the logits of its last token, good until the next step.
   std::span<const float> extend(SequenceId sequence, std::span<const std::int32_t> tokens);
@@ -148,7 +149,7 @@ class Session {
   //   session.cut(chat, session.length(chat) - 1);  // it is part of the sequence already
   //
   // Tokens are given for all sequences of a step or for none; where for none, they are those of the step that was begun
-  // before, in the same order, with no other step between. An Error changes nothing. Where a device does not run ahead
+  // before, in the same order, with no other step between, and none of the sequences cut or dropped. An Error changes nothing. Where a device does not run ahead
   // (runs_ahead), a step ends when it is begun.
   static constexpr std::int64_t kMostBegun = 2;  // steps under way at a time
   void begin(std::span<const NextToken> tokens);

@@ -82,6 +82,10 @@ std::span<const std::int32_t> BegunSteps::finish() {
   return {reinterpret_cast<const std::int32_t*>(bytes.data()), begun.n_sequences};
 }
 
+void BegunSteps::interrupt(SequenceId sequence) {
+  if (std::find(followed_.begin(), followed_.end(), sequence) != followed_.end()) interrupt();
+}
+
 void BegunSteps::forget() {
   n_under_way_ = 0;
   interrupt();

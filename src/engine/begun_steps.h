@@ -35,6 +35,8 @@ class BegunSteps {
   std::size_t under_way() const { return n_under_way_; }
   // Other steps ran: there is nothing that a token could follow.
   void interrupt() { followed_.clear(); }
+  // The sequence lost tokens: nothing follows a step that it was part of.
+  void interrupt(SequenceId sequence);
 
  private:
   bool check(std::span<const NextToken> tokens);

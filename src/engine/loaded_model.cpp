@@ -30,11 +30,11 @@ ModelFacts facts_of(const gguf::File& file, const ModelDescription& model, const
 
 }  // namespace
 
-Model load_model(const std::filesystem::path& path, std::unique_ptr<Device> device) {
-  gguf::File file = gguf::File::open(path);
+Model load_model(gguf::File file, const std::filesystem::path& path, std::unique_ptr<Device> device,
+                 const LoadProgress& progress) {
   try {
     ModelDescription description = describe_model(file);
-    ModelWeights weights = load_weights(file, description, *device);
+    ModelWeights weights = load_weights(file, description, *device, progress);
     ModelFacts facts = facts_of(file, description, *device);
     return Model(std::make_shared<Model::Impl>(Model::Impl{.file = std::move(file),
                                                            .description = std::move(description),
@@ -65,7 +65,7 @@ void Model::read_in(const std::function<bool(std::uint64_t, std::uint64_t)>& pro
   for (const std::span<const std::byte> block : blocks) {
     conclave::read_in(block);
     done += block.size();
-    if (!progress(done, total)) return;
+    if (progress && !progress(done, total)) return;
   }
 }
 

@@ -20,7 +20,8 @@ struct Model::Impl {
   ModelFacts facts;
 };
 
-// Opens and checks the file. Throws Error with one line that names the file.
-Model load_model(const std::filesystem::path& path, std::unique_ptr<Device> device);
+// Checks the file, which was opened by this path. Throws Error with one line that names the file.
+Model load_model(gguf::File file, const std::filesystem::path& path, std::unique_ptr<Device> device,
+                 const LoadProgress& progress);
 
 }  // namespace conclave

@@ -302,9 +302,11 @@ SequenceId Session::fork(SequenceId sequence) {
 }
 void Session::cut(SequenceId sequence, std::int64_t n_tokens) {
   impl_->kv.cut(sequence, n_tokens);
+  impl_->begun.interrupt(sequence);
 }
 void Session::drop(SequenceId sequence) {
   impl_->kv.drop(sequence);
+  impl_->begun.interrupt(sequence);
 }
 std::int64_t Session::length(SequenceId sequence) const {
   return impl_->kv.length(sequence);

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/fail.h"
+#include "base/memory.h"
 #include "quant/codec.h"
 
 namespace conclave {
@@ -38,16 +41,44 @@ std::map<std::uint32_t, std::shared_ptr<Buffer>> map_parts(const gguf::File& fil
   return parts;
 }
 
+std::uint64_t weight_bytes(const gguf::File& file) {
+  std::uint64_t bytes = 0;
+  for (const gguf::TensorInfo& tensor : file.tensors()) bytes += tensor.bytes;
+  return bytes;
+}
+
 class WeightLoader {
  public:
-  WeightLoader(const gguf::File& file, Device& device) : file_(file), device_(device), parts_(map_parts(file)) {}
+  WeightLoader(const gguf::File& file, Device& device, const LoadProgress& progress)
+      : file_(file), device_(device), progress_(progress), parts_(map_parts(file)), total_bytes_(weight_bytes(file)) {}
+
+  // Whether there is room for what the device does not reach.
+  void check_room(std::int64_t n_params) const {
+    const bool reached =
+        std::all_of(parts_.begin(), parts_.end(), [&](const auto& part) { return device_.reaches(*part.second); });
+    const std::optional<std::int64_t> room = reached ? std::nullopt : device_.available_bytes();
+    const auto needed = static_cast<std::int64_t>(total_bytes_);
+    if (!room || needed <= *room) return;
+    const auto bits = [&](std::int64_t bytes) {
+      return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(n_params, 1));
+    };
+    fail(ErrorCode::out_of_memory,
+         "{}: the weights take {} and {} are free, {} too little; they have {:.1f} bits each, fewer than {:.1f} would "
+         "fit",
+         device_.name(), size_text(total_bytes_), size_text(static_cast<std::uint64_t>(*room)),
+         size_text(total_bytes_ - static_cast<std::uint64_t>(*room)), bits(needed), bits(*room));
+  }
 
   // The tensor on the device, with the dimensions that the model gives it; not defined where the model has none.
   Tensor load(TensorRef info, Dims dims) {
     if (info == nullptr) return {};
     Buffer& part = *parts_.at(info->part);
     const Tensor tensor = dense(part, static_cast<std::int64_t>(info->offset), *info->type->dtype, dims);
-    return device_.reaches(part) ? tensor : upload(file_.data(*info), tensor.dtype, dims);
+    if (device_.reaches(part)) return tensor;
+    const Tensor copy = upload(file_.data(*info), tensor.dtype, dims);
+    done_bytes_ += info->bytes;
+    if (progress_) progress_(done_bytes_, total_bytes_);
+    return copy;
   }
 
   // As f32, whatever float type the file has.
@@ -87,7 +118,10 @@ class WeightLoader {
 
   const gguf::File& file_;
   Device& device_;
+  const LoadProgress& progress_;
   std::map<std::uint32_t, std::shared_ptr<Buffer>> parts_;
+  std::uint64_t total_bytes_;
+  std::uint64_t done_bytes_ = 0;
   std::vector<std::shared_ptr<Buffer>> copies_;
 };
 
@@ -133,10 +167,12 @@ LayerWeights load_layer(WeightLoader& loader, const LayerTensors& t, const Model
 
 }  // namespace
 
-ModelWeights load_weights(const gguf::File& file, const ModelDescription& model, Device& device) {
+ModelWeights load_weights(const gguf::File& file, const ModelDescription& model, Device& device,
+                          const LoadProgress& progress) {
   const ModelConfig& c = model.config;
   const ModelTensors& t = model.tensors;
-  WeightLoader loader(file, device);
+  WeightLoader loader(file, device, progress);
+  loader.check_room(model.size.n_params);
   ModelWeights w;
   w.token_embd = loader.load(t.token_embd, {c.n_vocab, c.d_model});
   w.output_norm = loader.load(t.output_norm, {c.d_model});

@@ -2,6 +2,8 @@
 // device where it cannot. Nothing else is read here but a table of rope factors that is not f32.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,7 +31,12 @@ struct ModelWeights {
   std::vector<std::shared_ptr<Buffer>> buffers;  // what the tensors lie in
 };
 
-// The file must outlive what comes back.
-ModelWeights load_weights(const gguf::File& file, const ModelDescription& model, Device& device);
+// Bytes that the device has got so far of those that it gets.
+using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
+
+// The file must outlive what comes back. A device that does not reach the file gets a copy: where it has no room, that is
+// an Error(out_of_memory) before the first byte is copied; `progress`, which may be empty, is told how far it is.
+ModelWeights load_weights(const gguf::File& file, const ModelDescription& model, Device& device,
+                          const LoadProgress& progress = {});
 
 }  // namespace conclave

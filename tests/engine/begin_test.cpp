@@ -74,6 +74,32 @@ TEST_P(BeginTest, TakesGivenTokensToo) {
   EXPECT_EQ(session.finish()[0], want[1][21]);
 }
 
+TEST_P(BeginTest, NothingFollowsAStepWhoseTokensAreGone) {
+  Session session = open();
+  SequenceId sequence = session.create();
+  const auto begin_first = [&] {
+    const NextToken first{sequence, session.extend_best(sequence, prompts_[0])};
+    session.begin({&first, 1});
+    session.finish();
+  };
+  const auto follow = [&] {
+    const NextToken next{sequence, std::nullopt};
+    session.begin({&next, 1});
+  };
+  begin_first();
+  session.cut(sequence, 2);
+  EXPECT_THROW(follow(), Error);
+  begin_first();
+  session.drop(sequence);
+  sequence = session.create();
+  EXPECT_THROW(follow(), Error);
+  EXPECT_EQ(session.length(sequence), 0);
+  const SequenceId other = session.create();
+  begin_first();
+  session.drop(other);
+  EXPECT_NO_THROW(follow());
+}
+
 TEST_P(BeginTest, WhatIsForgottenCanBeCutOff) {
   const std::vector<Tokens> want = in_turn(prompts_);
   Session session = open();

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/memory.h"
 #include "model/model_fixture.h"
 #include "ops/host_transfer.h"
 
@@ -34,8 +36,10 @@ class RecordingDevice final : public Device {
     return groups.back();
   }
   Selection select(const Op&) const override { return {.refusal = "it runs nothing"}; }
+  std::optional<std::int64_t> available_bytes() const override { return room; }
 
   std::vector<std::vector<Tensor>> groups;
+  std::optional<std::int64_t> room;
 
  protected:
   std::unique_ptr<Executable> build(const Program&, CompileOptions) override { return nullptr; }
@@ -87,6 +91,42 @@ TEST_F(WeightsTest, AreCopiedToADeviceThatDoesNotReachTheFile) {
   expect_copy(w.output_norm, "output_norm.weight");
   expect_copy(w.layers[1].attention.k_norm, "blk.1.attn_k_norm.weight");
   expect_copy(w.layers[0].moe.up, "blk.0.ffn_up_exps.weight");
+}
+
+TEST_F(WeightsTest, AreRefusedBeforeTheFirstOneIsCopiedToADeviceWithoutRoom) {
+  const gguf::File file = write(tiny_model("olmoe"));
+  const ModelDescription model = describe_model(file);
+  std::uint64_t bytes = 0;
+  std::uint64_t calls = 0;
+  const LoadProgress progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_LE(done, total);
+    bytes = done;
+    ++calls;
+  };
+  RecordingDevice device(false);
+  load_weights(file, model, device, progress);
+  EXPECT_EQ(calls, file.tensors().size());
+
+  const auto refusal = [&](std::int64_t room) -> std::string {
+    device.room = room;
+    calls = 0;
+    try {
+      load_weights(file, model, device, progress);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+      return error.what();
+    }
+    return "";
+  };
+  const auto all = static_cast<std::int64_t>(bytes);
+  EXPECT_EQ(refusal(all), "");
+  const std::string text = refusal(all - 1);
+  EXPECT_NE(text.find("recording: the weights take " + size_text(bytes)), std::string::npos) << text;
+  EXPECT_EQ(calls, 0U);
+  RecordingDevice near(true);
+  near.room = 0;
+  EXPECT_NO_THROW(load_weights(file, model, near, progress));
+  EXPECT_EQ(calls, 0U);
 }
 
 TEST_F(WeightsTest, ArePreparedInTheGroupsTheyAreUsedIn) {

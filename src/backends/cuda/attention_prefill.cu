@@ -141,15 +141,15 @@ class Attending {
       add_wgmma_values(acc_, p_[step], descriptor_at(v, step * 16 * 128));
     }
   }
-  // Which positions of the unit exist: read by the lane that gives the place back, and told to the others.
-  __device__ __forceinline__ uint4 positions_of(Stage stage) const {
+  // What the copying warps say of a place: read by the lane that gives the place back, and told to the others.
+  __device__ __forceinline__ static uint4 told(const uint4& of_place) {
     uint4 words = {};
-    if (lane() == 0) words = shared_.there[stage.place()];
+    if (lane() == 0) words = of_place;
     return {__shfl_sync(kAllLanes, words.x, 0), __shfl_sync(kAllLanes, words.y, 0), __shfl_sync(kAllLanes, words.z, 0),
             __shfl_sync(kAllLanes, words.w, 0)};
   }
   __device__ __forceinline__ void hide(Stage stage, float (&s)[64], int unit) {
-    const uint4 there = positions_of(stage);
+    const uint4 there = told(shared_.there[stage.place()]);
     if (run_.all_see(unit) && (there.x & there.y & there.z & there.w) == 0xFFFFFFFFU) {
       state_.seen = 3;
     } else {
@@ -171,7 +171,7 @@ class Attending {
   __device__ __forceinline__ void restore(Stage stage, int unit) {
     if (run_.all_see(unit)) return;
     barrier_wait(&shared_.has_values[stage.place()], stage.parity());
-    const uint4 changed = shared_.changed[stage.place()];
+    const uint4 changed = told(shared_.changed[stage.place()]);
     if ((changed.x | changed.y | changed.z | changed.w) == 0) return;
     const unsigned begin = static_cast<unsigned>(unit) * kPrefillUnit;
     const unsigned end = min(run_.most - begin, unsigned{kPrefillUnit});
