@@ -6,6 +6,8 @@
 namespace conclave::cuda {
 namespace {
 
+constexpr int kHalf = kWarp / 2;
+
 // What the first launch leaves to the second.
 struct TileLists {
   RouteTiles cut;
@@ -13,7 +15,8 @@ struct TileLists {
   std::uint32_t* counts;  // [tiles][count_words]
 };
 
-template <int kPer>
+// `kPlain`: is_plain(), and no token has more than kHalf slots.
+template <int kPer, bool kPlain>
 __global__ void __launch_bounds__(kRouteTileWarps* kWarp, kPer <= 4 ? 3 : 1)
     route_tile(const __grid_constant__ RouteGroupArgs args, const TileLists lists) {
   begin();
@@ -23,39 +26,56 @@ __global__ void __launch_bounds__(kRouteTileWarps* kWarp, kPer <= 4 ? 3 : 1)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   constexpr int kThreads = kRouteTileWarps * kWarp;
-  const std::int32_t n_experts = args.how.n_experts;
+  const RouteRule how = known_rule<kPlain>(args.how);
+  const std::int32_t n_experts = how.n_experts;
+  const auto top_k = static_cast<std::int32_t>(how.rule.top_k);
   const std::int32_t words = (n_experts + 3) / 4;
   const auto tile = static_cast<std::int32_t>(blockIdx.x);
   const auto n_tokens = static_cast<std::int32_t>(args.logits.dims[0]);
   std::uint32_t* own = tile_words;  // [n_experts], up to whole words of counts
   std::uint32_t* group_words = own + 4 * words + warp * n_experts;
 
-  const auto load = [&](std::int32_t t, float(&to)[kPer]) {
-    if (t < n_tokens) load_logits(args.logits.type, row_of(args.logits, t), n_experts, to);
-  };
+  // A warp has one token or two; of both, the logits are asked for at once.
   const std::int32_t first = tile * lists.cut.tokens + warp;
-  float logits[kPer];
-  load(first, logits);
-  const auto n_live = static_cast<std::int32_t>(live_rows(args.live, n_tokens));
+  const std::int32_t end = min(first - warp + lists.cut.tokens, n_tokens);
+  float logits[2][kPer];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::int32_t t = first + i * kRouteTileWarps;
+    if (t < end) load_logits(kPlain ? DType::f32 : args.logits.type, row_of(args.logits, t), n_experts, logits[i]);
+  }
+  const std::int32_t live_end = min(end, static_cast<std::int32_t>(live_rows(args.live, n_tokens)));
   for (std::int32_t e = thread; e < 4 * words; e += kThreads) own[e] = 0;
   if (thread == 0) unusable = 0;
   __syncthreads();
 
-  for (std::int32_t bit = warp; bit < lists.cut.tokens; bit += kRouteTileWarps) {
-    const std::int32_t t = first + bit - warp;
-    if (t >= n_live) break;
-    float next[kPer];
-    load(bit + kRouteTileWarps < lists.cut.tokens ? t + kRouteTileWarps : n_tokens, next);
-    const RoutedSlot slot = route_token(args.how, logits, group_words);
-    if (lane < args.how.rule.top_k) {
-      atomicOr(&own[slot.expert], 1U << bit);
-      int_at(args.experts, t, lane) = slot.expert;
-      float_at(args.weights, t, lane) = slot.weight;
-      count_chosen(args.counts, slot.expert);
+  const auto leave = [&](std::int32_t token, std::int32_t slot, std::int32_t expert, float weight) {
+    const std::int32_t t = first + token * kRouteTileWarps;
+    atomicOr(&own[expert], 1U << (warp + token * kRouteTileWarps));
+    int_at(args.experts, t, slot) = expert;
+    float_at(args.weights, t, slot) = weight;
+    count_chosen(args.counts, expert);
+  };
+  ChosenSlot slot{};
+  int chosen = 0;
+#pragma unroll 1
+  for (; chosen < 2 && first + chosen * kRouteTileWarps < live_end; ++chosen) {
+    const ChosenSlot one = choose_slot(how, logits[0], group_words);
+    if (!one.usable && lane == 0) atomicAdd(&unusable, 1);
+    if constexpr (kPlain) {  // weighed together: half of the lanes have a slot of the one, half of the other
+      const std::int32_t expert = __shfl_sync(kAllLanes, one.expert, lane % kHalf);
+      const float logit = __shfl_sync(kAllLanes, one.logit, lane % kHalf);
+      if (lane / kHalf == chosen) slot = {expert, logit, one.max, one.total, one.usable};
+    } else {
+      const float weight = slot_weight(how, one);
+      if (lane < top_k) leave(chosen, lane, one.expert, weight);
     }
-    if (!slot.usable && lane == 0) atomicAdd(&unusable, 1);
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) logits[i] = next[i];
+    for (int i = 0; i < kPer; ++i) logits[0][i] = logits[1][i];
+  }
+  if constexpr (kPlain) {
+    const float weight = slot_weight<kHalf>(how, slot);
+    if (lane / kHalf < chosen && lane % kHalf < top_k) leave(lane / kHalf, lane % kHalf, slot.expert, weight);
   }
   __syncthreads();
   if (thread == 0 && args.no_finite != nullptr && unusable > 0) count_unusable(args.no_finite, unusable);
@@ -166,8 +186,15 @@ int launch_route_tiles(const RouteGroupArgs& args, std::byte* scratch, const Str
   TileLists lists{.cut = route_tiles(n_tokens), .bits = reinterpret_cast<std::uint32_t*>(scratch), .counts = nullptr};
   lists.counts = lists.bits + lists.cut.tiles * n_experts;
   const LaunchPlan plan = route_tiles_plan(n_tokens, n_experts, args.how.rule);
-  const int error = by_experts_per_lane<16>(
-      n_experts, [&](auto per) -> int { return launch(route_tile<decltype(per)::value>, plan, stream, args, lists); });
+  const int error = by_experts_per_lane<16>(n_experts, [&](auto per) -> int {
+    constexpr int kPer = decltype(per)::value;
+    if constexpr (kPer <= kPlainPer) {
+      if (is_plain(args.how, args.logits.type) && args.how.rule.top_k <= kHalf) {
+        return launch(route_tile<kPer, true>, plan, stream, args, lists);
+      }
+    }
+    return launch(route_tile<kPer, false>, plan, stream, args, lists);
+  });
   return error == cudaSuccess ? launch(place_tiles, place_tiles_plan(n_tokens, n_experts), stream, args, lists) : error;
 }
 

@@ -78,8 +78,21 @@ __device__ __forceinline__ float group_rank(GroupScore score, float first, float
   return score == GroupScore::max || second == lowest() ? first : ordered(__fadd_rn(first, second));
 }
 
-__device__ __forceinline__ double warp_sum(double x) {
-  for (int half = 16; half > 0; half /= 2) x += __shfl_xor_sync(kAllLanes, x, half);
+// Over each kLanes lanes.
+template <int kLanes>
+__device__ __forceinline__ std::uint32_t max_of_lanes(std::uint32_t x) {
+  if constexpr (kLanes == kWarp) {
+    return __reduce_max_sync(kAllLanes, x);
+  } else {
+#pragma unroll
+    for (int half = kLanes / 2; half > 0; half /= 2) x = max(x, __shfl_xor_sync(kAllLanes, x, half));
+    return x;
+  }
+}
+template <int kLanes>
+__device__ __forceinline__ double sum_of_lanes(double x) {
+#pragma unroll
+  for (int half = kLanes / 2; half > 0; half /= 2) x += __shfl_xor_sync(kAllLanes, x, half);
   return x;
 }
 
@@ -161,8 +174,8 @@ __device__ __forceinline__ std::int32_t expert_of(std::uint64_t ranked) {
   return static_cast<std::int32_t>(~static_cast<std::uint32_t>(ranked));
 }
 // Batcher's network: descending.
-template <int kCount>
-__device__ __forceinline__ void put_best_first(std::uint64_t (&ranked)[kCount]) {
+template <class Ranked, int kCount>
+__device__ __forceinline__ void put_best_first(Ranked (&ranked)[kCount]) {
 #pragma unroll
   for (int merged = 1; merged < kCount; merged *= 2) {
 #pragma unroll
@@ -170,7 +183,7 @@ __device__ __forceinline__ void put_best_first(std::uint64_t (&ranked)[kCount]) 
 #pragma unroll
       for (int i = apart % merged; i + apart < kCount; ++i) {
         if ((i - apart % merged) / apart % 2 != 0 || i / (2 * merged) != (i + apart) / (2 * merged)) continue;
-        const std::uint64_t better = ::max(ranked[i], ranked[i + apart]);
+        const Ranked better = ::max(ranked[i], ranked[i + apart]);
         ranked[i + apart] = ::min(ranked[i], ranked[i + apart]);
         ranked[i] = better;
       }
@@ -216,6 +229,60 @@ struct LogitSurvey {
   }
 };
 
+// Which expert lane s < top_k gets for slot s, the others any. `keys`: of the lane's experts, in order_of() form. Per
+// round the best of all lanes' bests; ties to the lower expert.
+template <int kPer>
+__device__ __forceinline__ std::int32_t choose_in_rounds(const std::uint32_t (&keys)[kPer], std::int32_t top_k) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  std::uint64_t ranked[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) ranked[i] = ranked_expert(keys[i], i * kWarp + lane);
+  put_best_first(ranked);
+  std::int32_t expert = 0;
+#pragma unroll 1
+  for (std::int32_t s = 0; s < top_k; ++s) {
+    const auto mine = static_cast<std::uint32_t>(ranked[0] >> 32);
+    const std::uint32_t best = __reduce_max_sync(kAllLanes, mine);
+    const auto low = static_cast<std::uint32_t>(ranked[0]);
+    const std::uint32_t winner = __reduce_max_sync(kAllLanes, mine == best ? low : 0U);
+    if (s == lane) expert = static_cast<std::int32_t>(~winner);
+    if (mine == best && low == winner) {
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) ranked[i] = i + 1 < kPer ? ranked[i + 1] : 0;
+    }
+  }
+  return expert;
+}
+// The same by the keys' upper bits, with the expert in place of the lower ones: half of the instructions. False where
+// that decides nothing, since two of the best, or the last of them and the next, differ in lower bits alone.
+template <int kPer>
+__device__ __forceinline__ bool choose_by_upper_bits(const std::uint32_t (&keys)[kPer], std::int32_t top_k,
+                                                     std::int32_t& expert) {
+  constexpr std::uint32_t kExpert = kPer * kWarp - 1;
+  static_assert((kPer & (kPer - 1)) == 0);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (top_k >= kWarp) return false;
+  std::uint32_t ranked[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; ++i) {
+    ranked[i] = (keys[i] & ~kExpert) | (kExpert - static_cast<std::uint32_t>(i * kWarp + lane));
+  }
+  put_best_first(ranked);
+  std::uint32_t chosen = 0;
+#pragma unroll 3
+  for (std::int32_t s = 0; s <= top_k; ++s) {
+    const std::uint32_t best = __reduce_max_sync(kAllLanes, ranked[0]);
+    if (s == lane) chosen = best;
+    if (ranked[0] == best) {
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) ranked[i] = i + 1 < kPer ? ranked[i + 1] : 0;
+    }
+  }
+  const std::uint32_t better = __shfl_up_sync(kAllLanes, chosen, 1);
+  expert = static_cast<std::int32_t>(kExpert - (chosen & kExpert));
+  return !__any_sync(kAllLanes, lane > 0 && lane <= top_k && (better ^ chosen) <= kExpert);
+}
+
 // All 32 lanes call it, with the lane's logits as load_logits() gives them. `shared`: n_experts words of the warp's own
 // where there are groups, else unused.
 template <int kPer>
@@ -244,59 +311,33 @@ __device__ __forceinline__ ChosenSlot choose_slot(const RouteRule& how, float (&
     }
   }
 
-  // Per round the best of all lanes' bests; ties to the lower expert.
-  std::uint64_t ranked[kPer];
-#pragma unroll
-  for (int i = 0; i < kPer; ++i) ranked[i] = ranked_expert(keys[i], i * kWarp + lane);
-  put_best_first(ranked);
   std::int32_t expert = 0;
-  std::uint32_t key = 0;
-  for (std::int32_t s = 0; s < top_k; ++s) {
-    const auto mine = static_cast<std::uint32_t>(ranked[0] >> 32);
-    const std::uint32_t best = __reduce_max_sync(kAllLanes, mine);
-    std::uint32_t holders = __ballot_sync(kAllLanes, mine == best);
-    if ((holders & (holders - 1)) != 0) {
-      const auto low = static_cast<std::uint32_t>(ranked[0]);
-      const std::uint32_t winner = __reduce_max_sync(kAllLanes, mine == best ? low : 0U);
-      holders = __ballot_sync(kAllLanes, mine == best && low == winner);
-    }
-    const int holder = __ffs(static_cast<int>(holders)) - 1;
-    const std::int32_t winner = __shfl_sync(kAllLanes, expert_of(ranked[0]), holder);
-    if (s == lane) {
-      expert = winner;
-      key = best;
-    }
-    if (lane == holder) {
+  if (!choose_by_upper_bits(keys, top_k, expert)) expert = choose_in_rounds(keys, top_k);
+  if (lane >= top_k) expert = 0;
+  float logit = lowest();
 #pragma unroll
-      for (int i = 0; i < kPer; ++i) ranked[i] = i + 1 < kPer ? ranked[i + 1] : 0;
-    }
-  }
-
-  float logit = from_order(key);
-  if (!by_logit) {
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) {
-      const float other = __shfl_sync(kAllLanes, l[i], expert % kWarp);
-      if (expert / kWarp == i) logit = other;
-    }
+  for (int i = 0; i < kPer; ++i) {
+    const float other = __shfl_sync(kAllLanes, l[i], expert % kWarp);
+    if (expert / kWarp == i) logit = other;
   }
   if (lane >= top_k) logit = lowest();
   return {expert, logit, row.max, row.total, true};
 }
 
-// All 32 lanes call it.
+// All 32 lanes call it; each kLanes of them have a token.
+template <int kLanes = kWarp>
 __device__ __forceinline__ float slot_weight(const RouteRule& how, const ChosenSlot& slot) {
   const RoutingRule& rule = how.rule;
-  if (!slot.usable) return scaled_weight(how, 1.0 / static_cast<double>(rule.top_k), slot.expert);
   float max_chosen = slot.max;
   if (rule.score == Score::softmax_after_top_k) {
-    max_chosen = from_order(__reduce_max_sync(kAllLanes, order_of(slot.logit)));
+    max_chosen = from_order(max_of_lanes<kLanes>(order_of(slot.logit)));
   }
   const double raw = raw_weight(rule.score, slot.logit, max_chosen);
   const bool sums = rule.renormalize || rule.score == Score::softmax_after_top_k;
-  const double chosen = sums ? warp_sum(raw) : 0;
+  const double chosen = sums ? sum_of_lanes<kLanes>(raw) : 0;
   const double divisor = weight_divisor(rule, static_cast<double>(slot.total), chosen);
-  return scaled_weight(how, raw == 0 ? 0 : raw / divisor, slot.expert);
+  const double weight = !slot.usable ? 1.0 / static_cast<double>(rule.top_k) : raw == 0 ? 0 : raw / divisor;
+  return scaled_weight(how, weight, slot.expert);
 }
 
 template <int kPer>

@@ -77,10 +77,11 @@ TEST_F(CudaTest, EqualLogitsChooseEqualExpertsOnAMillionRows) {
     CaseBuilder b(static_cast<std::uint64_t>(round), Layout::dense);
     std::vector<float> logits(kRows * 128);
     for (float& x : logits) {
-      // Coarse values tie often; now and then there is no number at all.
+      // Coarse values tie often, fine ones differ in their lowest bits; now and then there is no number at all.
       const std::int64_t kind = b.rng.integer(0, 999);
       x = kind == 0 ? NAN : kind == 1 ? -INFINITY : kind == 2 ? INFINITY : static_cast<float>(b.rng.normal());
-      if (round % 2 == 1) x = std::round(x * 4) / 4;
+      if (round % 3 == 1) x = std::round(x * 4) / 4;
+      if (round % 3 == 2 && std::isfinite(x)) x = 1 + 0x1p-23F * static_cast<float>(b.rng.integer(0, 3000));
     }
     const MoeRoute op{
         .logits = b.floats(DType::f32, {kRows, 128}, logits),

@@ -465,6 +465,8 @@ TEST(CudaFusion, RoutedTokensAreGroupedAtOnce) {
     const bool clusters = device.target().capability >= 90;
     for (const std::int64_t n_tokens : {1, 8, 9, 16, 17, 63, 64, 65, 100, 128, 129, 600, 1025, 4096, 4100}) {
       const RoutingRule rules[] = {{.top_k = 8, .renormalize = true},
+                                   {.top_k = 16},
+                                   {.top_k = 17, .renormalize = true},
                                    {.top_k = 5, .score = Score::sigmoid, .n_groups = 4, .top_groups = 2}};
       for (const RoutingRule& rule : rules) {
         for (const std::int64_t n_experts : {20, 128, 1000}) {
