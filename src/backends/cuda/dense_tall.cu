@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(kTallThreads, 1)
   const unsigned shared = (shared_address(tall_memory) + kTallAlignment - 1) / kTallAlignment * kTallAlignment;
   if (threadIdx.x == 0) fetch_map(&rows);
   int i = 0;
-  int block = static_cast<int>(blockIdx.x);
+  // Values come last and may be of q6_k, which takes longer: their blocks begin first.
+  int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   while (block >= args.tall.blocks[i]) block -= args.tall.blocks[i++];
   tall_block<kColumns>(args, rows, args.of[i], block, shared);
 #endif
