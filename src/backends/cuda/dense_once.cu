@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1) dense_once(const __grid_cons
   extern __shared__ int4 once_words[];
   auto* const shared = reinterpret_cast<std::byte*>(once_words);
   int i = 0;
-  int block = static_cast<int>(blockIdx.x);
+  // Values come last and may be of q6_k, which takes longer: their blocks begin first.
+  int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const auto blocks = [&](int of) { return (args.of[of].n + kTile * cut.groups - 1) / (kTile * cut.groups); };
   while (block >= blocks(i)) block -= blocks(i++);
   const DenseMatrix& of = args.of[i];

@@ -1,5 +1,6 @@
 #include "backends/cuda/dense_rows.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "backends/cuda/cuda_buffer.h"
@@ -12,21 +13,38 @@
 namespace conclave::cuda {
 namespace {
 
+// What may be fetched of them: where most of them are wanted.
+AheadWeights ahead_of(const MoeFfn& experts) {
+  const View gate = view_of(experts.gate);
+  const View up = view_of(experts.up);
+  const auto whole = [](const View& w) {
+    return w.rank == 3 && w.strides[0] == w.dims[1] * w.strides[1] &&
+           reinterpret_cast<std::uintptr_t>(w.data) % kVectorBytes == 0;
+  };
+  const bool most = experts.phase == Phase::decode && row_count(experts.hidden) >= kAheadPairs * gate.dims[0];
+  if (!most || !whole(gate) || !whole(up)) return {};
+  return {.gate = gate.data, .up = up.data, .bytes = gate.dims[0] * std::min(gate.strides[0], up.strides[0])};
+}
+
 class DenseOp final : public CudaOp {
  public:
-  DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made, const Add* sum)
+  DenseOp(std::span<const Matmul* const> ops, const Target& target, const BankOut& made, const Add* sum,
+          const MoeFfn* experts)
       : name_("matmul of " + shape_text(ops[0]->x.shape())),
         room_(dense_room(target)),
         bank_(ops[0]->x, BankForm::int8, scratch_, made),
         live_(ints_of(ops[0]->live)) {
     for (const Matmul* op : ops) products_.push_back(views_of(*op));
     if (sum != nullptr) products_[0].residual = view_of(sum->out);
+    if (experts != nullptr) ahead_ = ahead_of(*experts);
   }
 
   std::int64_t scratch_bytes() const override { return scratch_.bytes(); }
   void enqueue(const CudaRun& at) const override {
     bank_.fill(at.scratch, at.stream, name_);
-    check(launch_dense(dense_args(products_, bank_.at(at.scratch), live_, room_), at.stream), name_);
+    DenseArgs args = dense_args(products_, bank_.at(at.scratch), live_, room_);
+    if (args.tall.columns > 0) args.ahead = fetch_ahead_by(dense_tall_blocks(args.tall), ahead_);
+    check(launch_dense(args, at.stream), name_);
   }
 
  private:
@@ -36,6 +54,7 @@ class DenseOp final : public CudaOp {
   OpBank bank_;
   const std::int32_t* live_;
   std::vector<ProductViews> products_;
+  AheadWeights ahead_;
 };
 
 }  // namespace
@@ -104,8 +123,8 @@ int launch_dense(const DenseArgs& args, const Stream& stream) {
 }
 
 std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank,
-                                   const Add* sum) {
-  return std::make_unique<DenseOp>(ops, target, bank, sum);
+                                   const Add* sum, const MoeFfn* experts) {
+  return std::make_unique<DenseOp>(ops, target, bank, sum, experts);
 }
 
 bool adds_dense(const Matmul& op, const Add& sum, const Target& target) {

@@ -46,9 +46,9 @@ DenseRoom dense_room(const Target& target);
 int launch_dense(const DenseArgs& args, const Stream& stream);
 
 // Matmuls of the same x in one launch. `bank`: its rows, where they are there already. `sum`: what is made of one
-// matmul's output, or null.
+// matmul's output, or null. `experts`: those that come soon after, whose weights may be fetched ahead, or null.
 std::unique_ptr<CudaOp> make_dense(std::span<const Matmul* const> ops, const Target& target, const BankOut& bank,
-                                   const Add* sum = nullptr);
+                                   const Add* sum = nullptr, const MoeFfn* experts = nullptr);
 
 // Whether the product that the kernel can take can be added up in the same launch, as `sum` does it in place.
 bool adds_dense(const Matmul& op, const Add& sum, const Target& target);

@@ -11,6 +11,7 @@
 // has several, one after another.
 #pragma once
 
+#include "backends/cuda/fetch_ahead_plan.h"
 #include "backends/cuda/few_rows_plan.h"
 
 namespace conclave::cuda {
@@ -101,6 +102,7 @@ struct DenseArgs {
   DenseCut cut;
   DenseOnceCut once;
   DenseTallCut tall;
+  FetchAhead ahead;  // dense_tall's: while it multiplies
 };
 
 // In shared memory, of a warp: rows with their sums behind them, and their scales; weights; what it adds to outputs,

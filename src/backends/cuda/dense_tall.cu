@@ -1,6 +1,7 @@
 #include "backends/cuda/bulk_copy.cuh"
 #include "backends/cuda/dense_plain.cuh"
 #include "backends/cuda/dense_tall_plan.h"
+#include "backends/cuda/fetch_ahead.cuh"
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/tall_digits.cuh"
 #include "backends/cuda/wgmma_digits.cuh"
@@ -154,7 +155,7 @@ struct TallSums {
 template <int kColumns>
 __device__ __forceinline__ void multiply_all(const DenseArgs& args, const TallBarriers& barriers, unsigned ring,
                                              TallSums<kColumns>& sums) {
-  constexpr int kAhead = 4;  // what lies beside rows comes from memory, and long before it is wanted
+  constexpr int kAhead = 2;  // what lies beside rows comes from memory, and long before it is wanted
   const TallRows rows(args);
   TallBeside beside[kAhead];
 #pragma unroll
@@ -264,6 +265,8 @@ __device__ __forceinline__ void tall_block(const DenseArgs& args, const CUtensor
     store_all<kColumns>(args, of, to, sums.y);
   } else if (tid == kTallMultiplying * kWarp) {
     copy_rows(args, rows, ring, barriers);
+  } else if (warp == kTallMultiplying + 1) {
+    fetch_ahead(args.ahead);
   }
 }
 
@@ -277,7 +280,8 @@ __global__ void __launch_bounds__(kTallThreads, 1)
   const unsigned shared = (shared_address(tall_memory) + kTallAlignment - 1) / kTallAlignment * kTallAlignment;
   if (threadIdx.x == 0) fetch_map(&rows);
   int i = 0;
-  int block = static_cast<int>(blockIdx.x);
+  // Values come last and may be of q6_k, which takes longer: their blocks begin first.
+  int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   while (block >= args.tall.blocks[i]) block -= args.tall.blocks[i++];
   tall_block<kColumns>(args, rows, args.of[i], block, shared);
 #endif

@@ -20,7 +20,7 @@ namespace conclave::cuda {
 
 inline constexpr int kTallRows = 64;        // at most,
 inline constexpr int kTallMoreThan = 32;    // and more than these: up to here dense_once is faster
-inline constexpr int kTallWarps = 8;        // all decode; then one copies,
+inline constexpr int kTallWarps = 8;        // all decode; then one copies, one fetches ahead,
 inline constexpr int kTallMultiplying = 4;  // and these multiply
 inline constexpr int kTallStage = kTallRows * kChunk;
 inline constexpr int kTallMostStages = 5;  // superblocks of rows on their way

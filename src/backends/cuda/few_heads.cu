@@ -15,8 +15,9 @@ struct TokenFound {
 
 // Half of the warps find the turns, the others the place: -1 where a later token names it. By the whole block; a
 // barrier.
+template <int kWarps>
 __device__ __forceinline__ std::int64_t find_token(const HeadRowsArgs& args, std::int64_t t, TokenFound& found) {
-  constexpr int kHalf = kManyHeadWarps * kWarp / 2;
+  constexpr int kHalf = kWarps * kWarp / 2;
   const int nth = static_cast<int>(threadIdx.x) % kHalf;
   bool replaced = false;
   if (threadIdx.x < kHalf) {
@@ -39,13 +40,12 @@ __device__ __forceinline__ std::int64_t find_token(const HeadRowsArgs& args, std
 }
 
 // A token has `parts` blocks, which take its heads in turns: of q, then of k, then of v.
-template <int kLanes, bool kNeox>
-__global__ void __launch_bounds__(kManyHeadWarps* kWarp)
-    few_heads(const __grid_constant__ HeadRowsArgs args, int parts) {
+template <int kLanes, bool kNeox, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) few_heads(const __grid_constant__ HeadRowsArgs args, int parts) {
   begin_unless(args.early);
   constexpr int kHeads = kWarp / kLanes;  // of a warp at a time
   constexpr int kWidth = kLanes * kRunLength;
-  constexpr int kStep = kManyHeadWarps * kHeads;
+  constexpr int kStep = kWarps * kHeads;
   __shared__ __align__(16) TokenFound found;
   const int tid = static_cast<int>(threadIdx.x);
   const int first = tid % kLanes * kRunLength;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kManyHeadWarps* kWarp)
   Run k_weight;
   if (norms_q) load_run<true>(args.q_norm.type, args.q_norm.data, first, kWidth, q_weight);
   if (norms_k) load_run<true>(args.k_norm.type, args.k_norm.data, first, kWidth, k_weight);
-  const std::int64_t place = find_token(args, t, found);
+  const std::int64_t place = find_token<kWarps>(args, t, found);
   LaneTurns by;
   const bool turns_here = first < n_rot;
   if (turns_here) by.load<kNeox>(found.turns, first, n_rot / 2);
@@ -117,20 +117,27 @@ __global__ void __launch_bounds__(kManyHeadWarps* kWarp)
   }
 }
 
-template <int kLanes>
+template <int kLanes, int kWarps>
 int launch_lanes(const HeadRowsArgs& args, const Stream& stream) {
   const LaunchPlan plan = few_heads_plan(args.rope.x.dims[0], args.rope.x.dims[1], args.k.dims[1], kLanes);
   const auto parts = static_cast<int>(plan.blocks / args.rope.x.dims[0]);
-  return launch(args.rope.neox ? few_heads<kLanes, true> : few_heads<kLanes, false>, plan, stream, args, parts);
+  return launch(args.rope.neox ? few_heads<kLanes, true, kWarps> : few_heads<kLanes, false, kWarps>, plan, stream, args,
+                parts);
+}
+
+template <int kWarps>
+int launch_warps(const HeadRowsArgs& args, const Stream& stream) {
+  const std::int64_t d = args.rope.x.dims[2];
+  return d == 64    ? launch_lanes<8, kWarps>(args, stream)
+         : d == 128 ? launch_lanes<16, kWarps>(args, stream)
+                    : launch_lanes<32, kWarps>(args, stream);
 }
 
 }  // namespace
 
 int launch_few_heads(const HeadRowsArgs& args, const Stream& stream) {
-  const std::int64_t d = args.rope.x.dims[2];
-  return d == 64    ? launch_lanes<8>(args, stream)
-         : d == 128 ? launch_lanes<16>(args, stream)
-                    : launch_lanes<32>(args, stream);
+  return few_head_warps(args.rope.x.dims[0]) == kFewHeadWarps ? launch_warps<kFewHeadWarps>(args, stream)
+                                                              : launch_warps<kFewestHeadWarps>(args, stream);
 }
 
 }  // namespace conclave::cuda

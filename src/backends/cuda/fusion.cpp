@@ -73,14 +73,14 @@ std::optional<Products> products(Ops ops, std::size_t first, const Target& targe
   return found;
 }
 
-// `sum`: what comes next and the kernel adds up, or null.
+// `sum`: what comes next and the kernel adds up, or null. `experts`: those that come next, or null.
 FusedOps make_products(const Products& found, std::size_t first, const Target& target, const BankOut& bank,
-                       const Add* sum = nullptr) {
+                       const Add* sum = nullptr, const MoeFfn* experts = nullptr) {
   const auto ops = std::span(found.of).first(found.count);
   if (found.by == Kernel::prefill) return {first, found.count, make_prefill(ops, target, bank)};
   if (found.by == Kernel::half) return {first, found.count, make_half_matrices(ops)};
   if (found.by == Kernel::dense) {
-    return {first, found.count + (sum != nullptr ? 1U : 0U), make_dense(ops, target, bank, sum)};
+    return {first, found.count + (sum != nullptr ? 1U : 0U), make_dense(ops, target, bank, sum, experts)};
   }
   OneRowsArgs args;
   for (std::size_t i = 0; i < found.count; ++i) {
@@ -200,6 +200,13 @@ const Add* added_for_router(Ops ops, std::size_t product, const Products& of, co
   return adds ? sum : nullptr;
 }
 
+// The experts after a product: between them are a sum, a norm and a router.
+const MoeFfn* experts_after(Ops ops, std::size_t product) {
+  const MoeFfn* experts = nullptr;
+  for (std::size_t i = product + 1; experts == nullptr && i <= product + 4; ++i) experts = op_at<MoeFfn>(ops, i);
+  return experts;
+}
+
 // The bank as rows of t in that form.
 BankOut bank_of(std::byte* bytes, BankForm form, const Tensor& t) {
   if (form == BankForm::bf16) {
@@ -270,7 +277,8 @@ std::vector<FusedOps> fuse(Ops ops, const Target& target, std::byte* bytes) {
         const BankOut bank = bank_of(bytes, then->form(), then->x());
         if (auto op = make_attention(*attention, target, early, bank)) {
           fused.push_back({i, 1, std::move(op)});
-          fused.push_back(make_products(*then, i + 1, target, bank, added_for_router(ops, i + 1, *then, target)));
+          fused.push_back(make_products(*then, i + 1, target, bank, added_for_router(ops, i + 1, *then, target),
+                                        experts_after(ops, i + 1)));
           i += 1 + fused.back().count;
           continue;
         }

@@ -498,6 +498,9 @@ TEST(CudaFusion, OpsInOneLaunchWriteWhatTheyWriteOneByOne) {
         Kind{3, 3, 128, false, DType::bf16, RopeStyle::interleaved, 4},
         Kind{4, 4, 256, true, DType::f32, RopeStyle::interleaved, 4},
         Kind{5, 5, 64, true, DType::f16, RopeStyle::neox, 4}, Kind{9, 8, 64, true, DType::f16, RopeStyle::neox, 4},
+        // A token's heads by blocks of four warps, of eight.
+        Kind{32, 32, 128, true, DType::f16, RopeStyle::neox, 4},
+        Kind{33, 33, 256, true, DType::f32, RopeStyle::interleaved, 4},
         Kind{64, 61, 128, true, DType::f16, RopeStyle::neox, 4},
         Kind{128, 128, 64, false, DType::f16, RopeStyle::neox, 4},
         // Too many rows for products.
