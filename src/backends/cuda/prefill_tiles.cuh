@@ -40,9 +40,10 @@ struct PrefillMemory {
   __device__ __forceinline__ std::byte* weights(int place) const {
     return at + prefill_halves(type, kRows) * prefill_half_bytes(kRows) + place * prefill_weight_bytes(type, kRows);
   }
-  // Of a warpgroup, where weights come as boxes: stages of twice the size.
+  // Of a warpgroup, where weights come as boxes: stages of so many superblocks.
+  template <int kSpan>
   __device__ __forceinline__ std::byte* box(int place, int group) const {
-    return weights(kPrefillSpan * place) + group * prefill_box_bytes(type);
+    return weights(kSpan * place) + group * prefill_box_bytes(type, kSpan);
   }
   __device__ __forceinline__ PrefillShared<type, kRows>& shared() const {
     static_assert(sizeof(PrefillShared<type, kRows>) <= prefill_other_bytes(type, kRows));

@@ -12,7 +12,7 @@ struct BoxedWeights {
   std::int64_t n;
 };
 
-bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w) {
+bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w, int span) {
   const bool bank = args.bank_out != nullptr;
   const std::int64_t run = bank ? kBankRun : w.n;
   const std::int64_t experts = args.table.begin == nullptr ? 1 : args.table.n_experts;
@@ -22,7 +22,7 @@ bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w) {
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(w.column), static_cast<cuuint64_t>(w.column * run),
                                 static_cast<cuuint64_t>(experts == 1 ? w.column * w.n : w.expert)};
   const int columns = args.up != nullptr ? kPrefillGroupColumns / 2 : kPrefillGroupColumns;
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(prefill_box_column(args.type) / 4),
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(prefill_box_column(args.type, span) / 4),
                             static_cast<cuuint32_t>(bank ? columns / kBankRuns : columns),
                             static_cast<cuuint32_t>(bank ? kBankRuns : 1), 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
@@ -33,7 +33,7 @@ bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w) {
 
 }  // namespace
 
-WeightBoxes weight_boxes(const PrefillArgs& args) {
+WeightBoxes weight_boxes(const PrefillArgs& args, int span) {
   WeightBoxes boxes{};
   if (tensor_map_encoder() == nullptr) return boxes;
   // Of a bank gate and up alone are known to the kernel, and whole runs of columns.
@@ -41,10 +41,10 @@ WeightBoxes weight_boxes(const PrefillArgs& args) {
   boxes.given = true;
   for (int i = 0; i < kPrefillSides; ++i) {
     const PrefillSide& side = args.side[i];
-    if (side.n > 0) boxes.given &= encode(boxes.map[i], args, {side.w, side.w_column, side.w_expert, side.n});
+    if (side.n > 0) boxes.given &= encode(boxes.map[i], args, {side.w, side.w_column, side.w_expert, side.n}, span);
   }
   if (args.up != nullptr) {
-    boxes.given &= encode(boxes.map[1], args, {args.up, args.up_column, args.up_expert, args.side[0].n});
+    boxes.given &= encode(boxes.map[1], args, {args.up, args.up_column, args.up_expert, args.side[0].n}, span);
   }
   return boxes;
 }

@@ -1,4 +1,5 @@
-// Weights as Hopper's copy engine takes them for prefill_rows: two superblocks of the columns of a warpgroup at a time.
+// Weights as Hopper's copy engine takes them for prefill_rows: one or two superblocks of the columns of a warpgroup at a
+// time.
 #pragma once
 
 #include <cuda.h>
@@ -13,6 +14,6 @@ struct WeightBoxes {
   CUtensorMap map[kPrefillSides];  // of each product, or of gate and up
   bool given = false;
 };
-WeightBoxes weight_boxes(const PrefillArgs& args);
+WeightBoxes weight_boxes(const PrefillArgs& args, int span);
 
 }  // namespace conclave::cuda

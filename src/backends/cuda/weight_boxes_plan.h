@@ -1,8 +1,8 @@
 // Weights of prefill_rows as boxes of Hopper's copy engine.
 //
 // Those of short tiles come from memory, which likes to be asked for more than a superblock of a column: a box is two
-// superblocks of a warpgroup's columns. A warpgroup has its own ring of them, of half as many stages, which are twice as
-// large. Columns of `down`, three superblocks, are slower so.
+// superblocks of a warpgroup's columns, or one of experts' `down`, whose columns are mostly three. A warpgroup has its
+// own ring of boxes, in as much memory as the superblocks have that are copied otherwise.
 #pragma once
 
 #include "backends/cuda/prefill_rows_plan.h"
@@ -26,21 +26,25 @@ static_assert(bank_has_runs());
 constexpr bool prefill_boxes_fit(DType type, int room) {
   return room == kPrefillShortRows && type == DType::q4_k;
 }
-inline constexpr int kPrefillSpan = 2;  // superblocks
+// Superblocks that come together. Experts' `down` has no `up` and has lists.
+constexpr int prefill_span(bool gate_up, bool lists) {
+  return gate_up || !lists ? 2 : 1;
+}
 inline constexpr int kPrefillGroupColumns = 64;
-constexpr int prefill_box_column(DType type) {
-  return kPrefillSpan * block_bytes(type);
+constexpr int prefill_box_column(DType type, int span) {
+  return span * block_bytes(type);
 }
-constexpr int prefill_box_bytes(DType type) {
-  return kPrefillGroupColumns * prefill_box_column(type);
+constexpr int prefill_box_bytes(DType type, int span) {
+  return kPrefillGroupColumns * prefill_box_column(type, span);
 }
-constexpr int prefill_box_stages(DType type, int room) {
-  return prefill_weight_stages(type, room) / kPrefillSpan;
+constexpr int prefill_box_stages(DType type, int room, int span) {
+  return prefill_weight_stages(type, room) / span;
 }
-static_assert(prefill_groups(kPrefillShortRows) * prefill_box_bytes(DType::q4_k) ==
-              kPrefillSpan * prefill_weight_bytes(DType::q4_k, kPrefillShortRows));
+// A stage of boxes is as large as those of as many superblocks.
+static_assert(prefill_groups(kPrefillShortRows) * prefill_box_bytes(DType::q4_k, 2) ==
+              2 * prefill_weight_bytes(DType::q4_k, kPrefillShortRows));
 constexpr int prefill_weight_barriers(DType type, int room) {
-  const int boxed = prefill_boxes_fit(type, room) ? prefill_groups(room) * prefill_box_stages(type, room) : 0;
+  const int boxed = prefill_boxes_fit(type, room) ? prefill_groups(room) * prefill_box_stages(type, room, 1) : 0;
   return boxed > prefill_weight_stages(type, room) ? boxed : prefill_weight_stages(type, room);
 }
 // One warp has the boxes copied: more gather rows.
