@@ -219,6 +219,29 @@ TEST_P(CpuRowTest, NanAndInfinityStayInTheirToken) {
   for (const Layer& layer : kWideLayers) expect_harm_stays_in_its_token(layer, one, 90);
 }
 
+// So small that hidden's row cannot be int8, and nothing is there to hide it.
+MoeFfn with_tiny_token(const MoeFfn& op, std::int64_t token) {
+  for (std::int64_t d = 0; d < op.x.dim(1); ++d) {
+    store(op.x, {token, d}, 1e-17 * static_cast<double>(load(op.x, {token, d})));
+    store(op.residual, {token, d}, 0);
+  }
+  return op;
+}
+
+TEST_P(CpuRowTest, ATinyTokenIsTheSameAloneAndInABatch) {
+  CpuDevice device({.threads = 1, .kernels = GetParam()});
+  for (const Layer& layer : kWideLayers) {
+    const Case whole = clone(layer.make(90));
+    const MoeFfn batch = with_tiny_token(std::get<MoeFfn>(whole.op), 1);
+    device.run(batch);
+    const Case again = clone(layer.make(90));
+    const MoeFfn alone = with_tiny_token(part_of(std::get<MoeFfn>(again.op), 1, 1), 0);
+    device.run(alone);
+    EXPECT_EQ(results_of(alone), results_of(part_of(batch, 1, 1))) << layer.d_ff;
+    EXPECT_NE(load(alone.residual, {0, 0}), 0.0F);
+  }
+}
+
 TEST(CpuDevice, ActivationsUpToAMillionGiveNoInfinity) {
   CpuDevice device;
   RefDevice reference;
