@@ -13,6 +13,7 @@ struct Layer {
   DType gate = DType::q4_k;
   DType down = DType::q6_k;
   DType x = DType::f32;
+  DType hidden = DType::f32;
   DType expert_out = DType::f32;
 
   Case make(std::int64_t n_tokens) const {
@@ -31,7 +32,7 @@ struct Layer {
     op.groups = {.offsets = b.output(DType::i32, {kExperts + 1}),
                  .row_pair = b.output(DType::i32, {pairs}),
                  .pair_row = b.output(DType::i32, {n_tokens, kTopK})};
-    op.hidden = b.output(DType::f32, {pairs, d_ff});
+    op.hidden = b.output(hidden, {pairs, d_ff});
     op.expert_out = b.output(expert_out, {pairs, d_model});
     op.next.out = b.output(DType::f32, {n_tokens, d_model});
     return b.finish("layer", op);

@@ -112,6 +112,7 @@ void ExpertProduct::plan(const CpuRun& run) const {
   blocks_before[lists_->max_lists()] = blocks;
 
   Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  plan.has_plain = false;
   plan.n_columns = lists_->columns(spec_.w.dim(1));
   const std::int64_t tiles = (plan.n_columns + kTileColumns - 1) / kTileColumns;
   // Enough items that the last ones to finish are short, few enough that a thread streams through its weights.
@@ -192,20 +193,86 @@ void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
       end, [&](std::int64_t item, std::int64_t next) { multiply_item(run, item, next < end ? next : -1, factor); });
 }
 
-void ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const {
+bool ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run,
+                                      bool pack) const {
   const Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
+  const Plan& next_plan = *scratch_at<Plan>(next_run.shared, next.plan_at_);
   if (plan.tiles_per_item % kChunkTiles != 0) {
     multiply(run);
     const std::int64_t n_rows = lists_->end(lists_->max_lists() - 1);  // lists are packed: each begins where one ended
     run.region.for_each(n_rows, [&](std::int64_t row) { next.fill(next_run, row); });
-    return;
+    return false;
   }
+  const bool packs = pack && max_packs_ > 0 && next_plan.n_packs > 0;
   run.region.for_each_ahead(plan.n_items, [&](std::int64_t index, std::int64_t after) {
-    multiply_item(run, index, after < plan.n_items ? after : -1, nullptr);
     const Item item = item_at(run, index);
+    after = after < plan.n_items ? after : -1;
+    if (packs && next.is_packed(next_run, item)) {
+      multiply_columns(run, item, after, [&](const TileRows& rows, std::int64_t, std::int64_t, const float* results) {
+        next.pack_results(next_run, item, results, rows.tile_stride());
+      });
+      return;
+    }
+    multiply_item(run, index, after, nullptr);
     for_slots(run, item.list, item.first_slot, item.end_slot,
               [&](const RowSlot& slot) { next.fill_part(next_run, slot.to, item.first_column, item.end_column); });
   });
+  if (!packs || !next_plan.has_plain) return packs;
+  // Rows that are not to be packed are rare enough to compute them once more.
+  run.region.for_each(plan.n_items, [&](std::int64_t index) {
+    const Item item = item_at(run, index);
+    if (next.is_packed(next_run, item) && next.has_plain(next_run, item)) multiply_item(run, index, -1, nullptr);
+  });
+  return true;
+}
+
+void ExpertProduct::pack_results(const CpuRun& run, const Item& item, const float* results,
+                                 std::int64_t tile_stride) const {
+  struct alignas(64) Part {
+    std::int8_t q[kChunk];
+    std::int16_t sum16[kChunk / 16];
+    std::int16_t sum32[kChunk / 32];
+    float scale;
+  };
+  Part parts[kPackRows];
+  ProductRow rows[kPackRows];
+  alignas(64) float x[kChunk];
+  std::byte stored[kChunk * sizeof(float)];
+  const std::int64_t n_rows = item.end_slot - item.first_slot;
+  const std::int64_t chunk = item.first_column / kChunk;
+  std::byte* const to = pack_at(run, item.list, item.first_slot);
+  for (std::int64_t first = 0; first < n_rows; first += kPackRows) {
+    const std::int64_t count = std::min(kPackRows, n_rows - first);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* row = results + (first + r) * kTileColumns;
+      for (std::int64_t n = 0; n < kChunkTiles; ++n)
+        std::copy_n(row + n * tile_stride, kTileColumns, x + n * kTileColumns);
+      if (spec_.x.dtype != DType::f32) {  // rounded as it would have been stored
+        kernels_.row.store(spec_.x.dtype, x, stored, kChunk);
+        kernels_.row.load(spec_.x.dtype, stored, x, kChunk);
+      }
+      Part& part = parts[r];
+      const bool usable = kernels_.product.quantize(x, kChunk, part.q, &part.scale, part.sum16, part.sum32);
+      bank_.set_usable(run.shared + bank_at_, item.first_slot + first + r, chunk, usable);
+      if (!usable) scratch_at<Plan>(run.shared, plan_at_)->has_plain = true;
+      rows[r] = {.x = nullptr, .q = part.q, .scale = &part.scale, .sum16 = part.sum16, .sum32 = part.sum32};
+    }
+    kernels_.product.strips->pack({.rows = rows,
+                                   .n_rows = count,
+                                   .first = first,
+                                   .strip_rows = n_rows,
+                                   .first_chunk = chunk,
+                                   .end_chunk = chunk + 1,
+                                   .to = to,
+                                   .rows_begin = chunk});
+  }
+}
+
+bool ExpertProduct::has_plain(const CpuRun& run, const Item& item) const {
+  for (std::int64_t r = item.first_slot; r < item.end_slot; ++r) {
+    if (bank_.is_plain(run.shared + bank_at_, r)) return true;
+  }
+  return false;
 }
 
 ExpertProduct::Item ExpertProduct::item_at(const CpuRun& run, std::int64_t index) const {
@@ -223,7 +290,24 @@ ExpertProduct::Item ExpertProduct::item_at(const CpuRun& run, std::int64_t index
 }
 
 void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor) const {
-  const Item item = item_at(run, index);
+  const auto* to = scratch_at<std::int64_t>(run.local, to_at_);
+  auto* row_at = scratch_at<std::byte*>(run.local, rows_at_);
+  multiply_columns(run, item_at(run, index), next,
+                   [&](const TileRows& rows, std::int64_t n, std::int64_t count, float* results) {
+                     for (std::int64_t at = 0; at < count; at += kTileColumns, results += rows.tile_stride()) {
+                       for (std::int64_t r = 0; r < rows.size(); ++r) {
+                         float* values = results + kTileColumns * r;
+                         const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
+                         if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, here);
+                         store(row_at[r], n + at, here, values);
+                       }
+                     }
+                   });
+  if (past_caches_) kernels_.row.lines_stored();
+}
+
+template <class Give>
+void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::int64_t next, Give&& give) const {
   TileRows rows = this->rows(run);
   auto* to = scratch_at<std::int64_t>(run.local, to_at_);
   auto* row_at = scratch_at<std::byte*>(run.local, rows_at_);
@@ -254,18 +338,13 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
     auto* second = scratch_at<float>(run.local, second_at_);
     rows.multiply(w, n, count, ahead(spec_.w, w, n + count), first);
     if (up.defined()) rows.multiply(up, n, count, ahead(spec_.up, up, n + count), second);
-    for (std::int64_t at = 0; at < count;
-         at += kTileColumns, first += rows.tile_stride(), second += rows.tile_stride()) {
-      if (up.defined()) kernels_.row.gate(spec_.act, first, second, first, rows.size() * kTileColumns);
-      for (std::int64_t r = 0; r < rows.size(); ++r) {
-        float* values = first + kTileColumns * r;
-        const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
-        if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, here);
-        store(row_at[r], n + at, here, values);
-      }
+    for (std::int64_t at = 0; at < count && up.defined(); at += kTileColumns) {
+      float* gate = first + at / kTileColumns * rows.tile_stride();
+      const float* factors = second + at / kTileColumns * rows.tile_stride();
+      kernels_.row.gate(spec_.act, gate, factors, gate, rows.size() * kTileColumns);
     }
+    give(rows, n, count, first);
   }
-  if (past_caches_) kernels_.row.lines_stored();
 }
 
 std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {

@@ -5,6 +5,8 @@
 // many items. Each output element is computed by one item, the same way whatever the cut.
 #pragma once
 
+#include <atomic>
+
 #include "backends/cpu/cpu_op.h"
 #include "backends/cpu/row_lists.h"
 #include "backends/cpu/tile_rows.h"
@@ -43,8 +45,10 @@ class ExpertProduct {
   // multiply() item by item, each by any thread. `next`: which one it will have after that, or -1.
   std::int64_t n_items(const CpuRun& run) const { return scratch_at<Plan>(run.shared, plan_at_)->n_items; }
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor = nullptr) const;
-  // multiply() of packed lists whose output is the x of `next`, row for row: fills them, while they are near.
-  void multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const;
+  // multiply() of moe_group's lists whose output is the x of `next`, row for row: fills them, while they are near. Where
+  // `pack` says that they will be wanted packed, and kernels want that, also packs them, and says so: then `out` has
+  // only those of the packed rows that must be multiplied in floating point.
+  bool multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run, bool pack) const;
   TileRows rows(const CpuRun& run) const;
 
  private:
@@ -56,6 +60,7 @@ class ExpertProduct {
     std::int64_t n_items;
     std::int64_t n_packs;         // 16 rows of a list each; 0: whoever multiplies packs for itself
     std::int64_t chunks_at_once;  // of a pack, by one thread
+    std::atomic<bool> has_plain;  // whether a row that pack_results() has seen must be multiplied in floating point
   };
   // One item: some columns for a block of rows of a list.
   struct Item {
@@ -69,6 +74,15 @@ class ExpertProduct {
   // Gives the rows that the slots name; those that another slot writes, or that are none, are left out.
   template <class Visit>
   void for_slots(const CpuRun& run, std::int64_t list, std::int64_t first, std::int64_t end, Visit&& visit) const;
+  // The products of an item: give(rows, n, count, results) for `count` columns at a time, from column n on.
+  template <class Give>
+  void multiply_columns(const CpuRun& run, const Item& item, std::int64_t next, Give&& give) const;
+  // Results of a strip that are a chunk of x in rows first_slot .. end_slot - 1: quantised and packed.
+  void pack_results(const CpuRun& run, const Item& item, const float* results, std::int64_t tile_stride) const;
+  bool is_packed(const CpuRun& run, const Item& item) const {
+    return pack_at(run, item.list, item.first_slot) != nullptr;
+  }
+  bool has_plain(const CpuRun& run, const Item& item) const;
   std::int64_t plan_packs(const CpuRun& run) const;
   // Where the pack is that starts with this slot of a list; null where there is none.
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;

@@ -79,7 +79,7 @@ class Ffn final : public CpuOp {
     }
     region.barrier();
     gate_up_.pack(gate_up);
-    gate_up_.multiply_and_fill(gate_up, down_, down);
+    const bool packed = gate_up_.multiply_and_fill(gate_up, down_, down, !few_pairs());
     if (shared_expert_) {
       shared_expert_->run({run.region, run.shared + shared_expert_at_, run.local + shared_expert_local_at_});
     }
@@ -91,7 +91,7 @@ class Ffn final : public CpuOp {
       });
       if (op_.next.out.defined()) region.for_each(n_live, [&](std::int64_t t) { norm(run, t); });
     } else {
-      down_.pack(down);
+      if (!packed) down_.pack(down);
       down_.multiply(down);
       region.for_each(n_live, [&](std::int64_t t) {
         auto* sum = scratch_at<float>(run.local, sum_at_);

@@ -76,7 +76,8 @@ struct PackedRows {
   std::int64_t strip_rows;
   std::int64_t first_chunk;
   std::int64_t end_chunk;
-  std::byte* to;  // the whole strip's
+  std::byte* to;                // the whole strip's
+  std::int64_t rows_begin = 0;  // the first chunk that `rows` have
 };
 
 // How strips are multiplied, by instruction sets that have a way of their own.

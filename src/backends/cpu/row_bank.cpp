@@ -42,8 +42,14 @@ void RowBank::fill_part(std::byte* bank, std::int64_t r, std::int64_t first, std
   const bool usable = kernels.product.quantize(
       x, end - first, scratch_at<std::int8_t>(row, q_) + first, scratch_at<float>(row, scale_) + chunk,
       scratch_at<std::int16_t>(row, sum16_) + chunk * 16, scratch_at<std::int16_t>(row, sum32_) + chunk * 8);
-  std::fill_n(scratch_at<std::int8_t>(row, plain_) + chunk, (end - first + kChunk - 1) / kChunk,
-              static_cast<std::int8_t>(usable ? 0 : 1));
+  for (std::int64_t c = chunk; c * kChunk < end; ++c) set_usable(bank, r, c, usable);
+}
+
+// Threads that make parts of a row share this line: it is written where that changes something.
+void RowBank::set_usable(std::byte* bank, std::int64_t r, std::int64_t chunk, bool usable) const {
+  auto* plain = scratch_at<std::int8_t>(bank + r * stride_, plain_) + chunk;
+  const auto value = static_cast<std::int8_t>(usable ? 0 : 1);
+  if (*plain != value) *plain = value;
 }
 
 ProductRow RowBank::row(const std::byte* bank, std::int64_t r) const {

@@ -32,6 +32,8 @@ class RowBank {
   void fill_part(std::byte* bank, std::int64_t r, std::int64_t first, std::int64_t end, const CpuKernels& kernels,
                  float* scratch) const;
   ProductRow row(const std::byte* bank, std::int64_t r) const;
+  // For who quantises a chunk of row r by himself: whether it can be multiplied in integers.
+  void set_usable(std::byte* bank, std::int64_t r, std::int64_t chunk, bool usable) const;
   // Whether products of row r with block weights must be computed in floating point: it has a NaN, an infinity, or
   // values too small for an int8 scale.
   bool is_plain(const std::byte* bank, std::int64_t r) const;

@@ -157,46 +157,88 @@ TEST(CpuDevice, EveryFormatIsTheSameInAnyBatch) {
 
 // One thread takes so much of a layer this wide at a time that it also makes hidden's rows ready for down.
 constexpr Layer kWide{.d_model = 256, .d_ff = 640, .down = DType::q8_0};
+// So wide a layer's hidden rows are packed as they are made, by instruction sets that want that.
+constexpr Layer kPacked{.d_model = 256, .d_ff = 768, .down = DType::q4_k};
+constexpr Layer kPackedHalves{.d_model = 256, .d_ff = 768, .down = DType::q6_k, .hidden = DType::bf16};
+const std::vector<Layer> kWideLayers = {kWide, kPacked, kPackedHalves};
+
+void expect_bits_of_the_sequence(const Layer& layer, CpuDevice& device, std::int64_t n_tokens) {
+  const Case fused = clone(layer.make(n_tokens));
+  const Case apart = clone(layer.make(n_tokens));
+  device.run(fused.op);
+  const MoeFfnSequence ops = sequence_of(std::get<MoeFfn>(apart.op));
+  Program program;
+  program.record(ops.route);
+  program.record(ops.group);
+  program.record(ops.gate_up);
+  program.record(ops.down);
+  std::visit([&](const auto& combine) { program.record(combine); }, ops.combine);
+  device.compile(program)->run();
+  EXPECT_EQ(results_of(std::get<MoeFfn>(fused.op)), results_of(std::get<MoeFfn>(apart.op))) << n_tokens << layer.d_ff;
+}
 
 TEST_P(CpuRowTest, TheFusedUnitHasTheBitsOfTheSequence) {
-  for (const auto& [n_tokens, wide] :
-       {std::pair{1, false}, {5, false}, {42, false}, {43, false}, {200, false}, {43, true}, {200, true}}) {
-    CpuDevice device({.threads = wide ? 1 : 3, .kernels = GetParam()});
-    const Layer layer = wide ? kWide : Layer{.expert_out = n_tokens % 2 ? DType::f32 : DType::bf16};
-    const Case fused = clone(layer.make(n_tokens));
-    const Case apart = clone(layer.make(n_tokens));
-    device.run(fused.op);
-    const MoeFfnSequence ops = sequence_of(std::get<MoeFfn>(apart.op));
-    Program program;
-    program.record(ops.route);
-    program.record(ops.group);
-    program.record(ops.gate_up);
-    program.record(ops.down);
-    std::visit([&](const auto& combine) { program.record(combine); }, ops.combine);
-    device.compile(program)->run();
-    EXPECT_EQ(results_of(std::get<MoeFfn>(fused.op)), results_of(std::get<MoeFfn>(apart.op))) << n_tokens << wide;
+  CpuDevice three({.threads = 3, .kernels = GetParam()});
+  for (const int n_tokens : {1, 5, 42, 43, 200}) {
+    expect_bits_of_the_sequence({.expert_out = n_tokens % 2 ? DType::f32 : DType::bf16}, three, n_tokens);
+  }
+  CpuDevice one({.threads = 1, .kernels = GetParam()});
+  for (const Layer& layer : kWideLayers) {
+    for (const int n_tokens : {43, 200}) expect_bits_of_the_sequence(layer, one, n_tokens);
+  }
+}
+
+void expect_harm_stays_in_its_token(const Layer& layer, CpuDevice& device, std::int64_t n_tokens) {
+  const Case plain = clone(layer.make(n_tokens));
+  device.run(plain.op);
+  for (const float value : {NAN, INFINITY, -INFINITY, 1e30F}) {
+    const Case hurt = clone(layer.make(n_tokens));
+    const auto& op = std::get<MoeFfn>(hurt.op);
+    store(op.x, {1, 17}, static_cast<double>(value));
+    device.run(hurt.op);
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      const bool same = results_of(part_of(op, t, 1)) == results_of(part_of(std::get<MoeFfn>(plain.op), t, 1));
+      EXPECT_EQ(same, t != 1) << "token " << t << " of " << n_tokens << ", value " << value;
+    }
+    const Case again = clone(layer.make(n_tokens));
+    const MoeFfn hurt_alone = part_of(std::get<MoeFfn>(again.op), 1, 1);
+    store(hurt_alone.x, {0, 17}, static_cast<double>(value));
+    device.run(hurt_alone);
+    EXPECT_EQ(without_payloads(results_of(hurt_alone)), without_payloads(results_of(part_of(op, 1, 1))))
+        << "value " << value;
+    if (!std::isfinite(value)) {
+      EXPECT_FALSE(std::isfinite(load(op.residual, {1, 0})));
+    }
   }
 }
 
 TEST_P(CpuRowTest, NanAndInfinityStayInTheirToken) {
-  for (const auto& [n_tokens, wide] : {std::pair{2, false}, {20, false}, {90, false}, {90, true}}) {
-    CpuDevice device({.threads = wide ? 1 : 2, .kernels = GetParam()});
-    const Layer layer = wide ? kWide : Layer();
-    const Case plain = clone(layer.make(n_tokens));
-    device.run(plain.op);
-    for (const float value : {NAN, INFINITY, -INFINITY, 1e30F}) {
-      const Case hurt = clone(layer.make(n_tokens));
-      const auto& op = std::get<MoeFfn>(hurt.op);
-      store(op.x, {1, 17}, static_cast<double>(value));
-      device.run(hurt.op);
-      for (std::int64_t t = 0; t < n_tokens; ++t) {
-        const bool same = results_of(part_of(op, t, 1)) == results_of(part_of(std::get<MoeFfn>(plain.op), t, 1));
-        EXPECT_EQ(same, t != 1) << "token " << t << " of " << n_tokens << ", value " << value;
-      }
-      if (!std::isfinite(value)) {
-        EXPECT_FALSE(std::isfinite(load(op.residual, {1, 0})));
-      }
-    }
+  CpuDevice two({.threads = 2, .kernels = GetParam()});
+  for (const int n_tokens : {2, 20, 90}) expect_harm_stays_in_its_token({}, two, n_tokens);
+  CpuDevice one({.threads = 1, .kernels = GetParam()});
+  for (const Layer& layer : kWideLayers) expect_harm_stays_in_its_token(layer, one, 90);
+}
+
+// So small that hidden's row cannot be int8, and nothing is there to hide it.
+MoeFfn with_tiny_token(const MoeFfn& op, std::int64_t token) {
+  for (std::int64_t d = 0; d < op.x.dim(1); ++d) {
+    store(op.x, {token, d}, 1e-17 * static_cast<double>(load(op.x, {token, d})));
+    store(op.residual, {token, d}, 0);
+  }
+  return op;
+}
+
+TEST_P(CpuRowTest, ATinyTokenIsTheSameAloneAndInABatch) {
+  CpuDevice device({.threads = 1, .kernels = GetParam()});
+  for (const Layer& layer : kWideLayers) {
+    const Case whole = clone(layer.make(90));
+    const MoeFfn batch = with_tiny_token(std::get<MoeFfn>(whole.op), 1);
+    device.run(batch);
+    const Case again = clone(layer.make(90));
+    const MoeFfn alone = with_tiny_token(part_of(std::get<MoeFfn>(again.op), 1, 1), 0);
+    device.run(alone);
+    EXPECT_EQ(results_of(alone), results_of(part_of(batch, 1, 1))) << layer.d_ff;
+    EXPECT_NE(load(alone.residual, {0, 0}), 0.0F);
   }
 }
 

@@ -52,9 +52,10 @@ struct AmxProduct {
       const ProductRow& row = p.rows[r - p.first];
       for (std::int64_t c = p.first_chunk; c < p.end_chunk; ++c) {
         const Chunk chunk = chunk_at(p.to, c, p.strip_rows);
-        std::memcpy(chunk.q[r], row.q + c * kChunk, kChunk);
-        pack_sums(row.sum32 + c * 8, chunk.fold[r]);
-        chunk.scale[r] = row.scale[c];
+        const std::int64_t at = c - p.rows_begin;
+        std::memcpy(chunk.q[r], row.q + at * kChunk, kChunk);
+        pack_sums(row.sum32 + at * 8, chunk.fold[r]);
+        chunk.scale[r] = row.scale[at];
       }
     }
     for (std::int64_t c = p.first_chunk; c < p.end_chunk && end < blocks_of(end) * kRows; ++c) {
@@ -178,12 +179,29 @@ struct AmxProduct {
   // What the vector units do while a block is multiplied, in pieces: after each of the instructions for the minimums,
   // then after each of a step's five.
   static constexpr int kFoldPieces = 4;
-  static constexpr int piece_of(int step, int i) { return kFoldPieces + kAmxPieces * step + i; }
-  static constexpr int kPieces = kFoldPieces + 4 * kAmxPieces;
+  static constexpr int kStepPieces = 5;
+  static constexpr int piece_of(int step, int i) { return kFoldPieces + kStepPieces * step + i; }
+  static constexpr int kPieces = kFoldPieces + 4 * kStepPieces;
+  // What piece i does of `count` things that are spread over the pieces begin .. end - 1: thing<n>() for each.
+  template <int i, int begin, int end, int count, class Thing>
+  [[gnu::always_inline]] static inline void spread(Thing thing) {
+    if constexpr (i >= begin && i < end) {
+      constexpr int kFirstThing = count * (i - begin) / (end - begin);
+      constexpr int kEnd = count * (i + 1 - begin) / (end - begin);
+      [&]<int... n>(std::integer_sequence<int, n...>) __attribute__((always_inline)) {
+        (thing.template operator()<kFirstThing + n>(), ...);
+      }
+      (std::make_integer_sequence<int, kEnd - kFirstThing>());
+    }
+  }
   template <class Format, bool kFirst, bool kLast>
   struct Work {
     // Lines to ask for a piece, so that a block or two ask for a chunk of sixteen columns.
     static constexpr int kLines = (Format::kBytes * kTileColumns / 64 / (kFirst && kLast ? 1 : 2) + kPieces) / kPieces;
+    static constexpr bool kAlone = kFirst && kLast;
+    // When the second half of the present tile has to be there, and from when on its first half is free.
+    static constexpr int kHere = kAlone ? piece_of(1, 1) : Format::kPartIsQuarter ? piece_of(2, 3) : piece_of(2, 0);
+    static constexpr int kFree = kAlone ? piece_of(2, 0) : Format::kPartIsQuarter ? piece_of(0, 4) : piece_of(1, 4);
     Block block;
     AmxPart part;
     __m512 d;
@@ -193,19 +211,23 @@ struct AmxProduct {
     [[gnu::always_inline]] void piece() {
       keep_order();
       for (int line = 0; line < kLines; ++line, block.ahead += block.stride) V::prefetch(block.ahead);
-      constexpr int kHalf = 2 * kAmxPieces;      // the pieces that unpack half of a tile
-      constexpr int kNext = i - piece_of(2, 0);  // from then on, the first half of the present tile is free
-      if constexpr (kFirst && i < kHalf) {
-        Format::template unpack<2 + i / kAmxPieces, i % kAmxPieces>(block.columns, *block.weights, part);
+      if constexpr (kFirst) {
+        spread<i, 0, kHere, 2 * kAmxPartPieces>([&]<int n>() __attribute__((always_inline)) {
+          Format::template unpack<2 + n / kAmxPartPieces, n % kAmxPartPieces>(block.columns, *block.weights, part);
+        });
       }
-      if constexpr (kLast && kNext == -1) Format::header(block.next_columns, *block.weights, *block.next_factors);
-      if constexpr (kLast && kNext >= 0) {
-        Format::template unpack<kNext / kAmxPieces, kNext % kAmxPieces>(block.next_columns, *block.weights, part);
+      if constexpr (kLast) {
+        spread<i, kAlone ? kHere : 2, kFree, kAmxHeaderPieces>([&]<int n>() __attribute__((always_inline)) {
+          Format::template header<n>(block.next_columns, *block.weights, *block.next_factors, part);
+        });
+        spread<i, kFree, kPieces, 2 * kAmxPartPieces>([&]<int n>() __attribute__((always_inline)) {
+          Format::template unpack<n / kAmxPartPieces, n % kAmxPartPieces>(block.next_columns, *block.weights, part);
+        });
       }
-      constexpr int kRow = i - 6;  // at first, the sums of the block before are on their way to memory
-      if constexpr (kRow >= 0 && kRow < kRows) {
-        if (kRow < block.height) add_row<Format>(block.last, d, m, kRow);
-      }
+      // At first, the sums of the block before are on their way to memory.
+      spread<i, kFoldPieces, kPieces, kRows>([&]<int row>() __attribute__((always_inline)) {
+        if (row < block.height) add_row<Format>(block.last, d, m, row);
+      });
       keep_order();
     }
   };
@@ -253,9 +275,12 @@ struct AmxProduct {
     Turn turn;
     find_columns<Format>(p, turn, columns[0]);
     AmxPart part;
-    Format::header(columns[0], weights, factors[0]);
-    unpack_part<Format, 0>(columns[0], weights, part);
-    unpack_part<Format, 1>(columns[0], weights, part);
+    spread<0, 0, 1, kAmxHeaderPieces>([&]<int n>() __attribute__((always_inline)) {
+      Format::template header<n>(columns[0], weights, factors[0], part);
+    });
+    spread<0, 0, 1, 2 * kAmxPartPieces>([&]<int n>() __attribute__((always_inline)) {
+      Format::template unpack<n / kAmxPartPieces, n % kAmxPartPieces>(columns[0], weights, part);
+    });
     const auto multiply_block = blocks == 1 ? multiply<Format, true, true> : multiply<Format, false, false>;
     const std::byte* ahead = p.next_bytes > 0 ? p.next : p.weights;
     const int lines = blocks == 1 ? Work<Format, true, true>::kLines : Work<Format, false, false>::kLines;
@@ -294,13 +319,6 @@ struct AmxProduct {
     const __m512 d = V::load(last.factors->d);
     const __m512 m = V::load(last.factors->m);
     for (int r = 0; r < height; ++r) add_row<Format>(last, d, m, r);
-  }
-  template <class Format, int part>
-  [[gnu::always_inline]] static inline void unpack_part(Columns columns, Weights& weights, AmxPart& state) {
-    [&]<int... piece>(std::integer_sequence<int, piece...>) __attribute__((always_inline)) {
-      (Format::template unpack<part, piece>(columns, weights, state), ...);
-    }
-    (std::make_integer_sequence<int, kAmxPieces>());
   }
 
   // Which chunk of which tile of columns.

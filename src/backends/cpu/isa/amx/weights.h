@@ -3,10 +3,12 @@
 //
 // Unpacking goes in small pieces, to be done between tile instructions. A format has
 //
-//   header(columns, weights, factors)               once a chunk, first
-//   unpack<part, piece>(columns, weights, part's)   parts 0 to 3, each in kAmxPieces pieces that share an AmxPart
+//   header<piece>(columns, weights, factors, part's)   once a chunk, first, in kAmxHeaderPieces pieces
+//   unpack<part, piece>(columns, weights, part's)      parts 0 to 3, each in kAmxPartPieces pieces
 //
-// Parts 0 and 1 write the first half of the chunk, digit[0] and digit[1]; parts 2 and 3 the second.
+// where the pieces of a header, and those of a part, share an AmxPart.
+// Parts 0 and 1 write the first half of the chunk, digit[0] and digit[1]; parts 2 and 3 the second: each a quarter where
+// kPartIsQuarter says so.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,8 @@
 
 namespace conclave {
 
-inline constexpr int kAmxPieces = 5;
+inline constexpr int kAmxHeaderPieces = 5;
+inline constexpr int kAmxPartPieces = 10;
 
 struct alignas(64) AmxWeights {
   std::uint8_t digit[4][2][16][64];  // [64 of k][digit][k / 4][column * 4 + k % 4]
@@ -87,33 +90,48 @@ struct AmxUnpack {
     r[2] = _mm512_unpacklo_epi64(c, d);
     r[3] = _mm512_unpackhi_epi64(c, d);
   }
+  CONCLAVE_INLINE void load_high(Columns columns, std::int64_t at, AmxWeights& w) {
+    load_words8(columns, at, w.high);
+    transpose4(w.high);
+    transpose4(w.high + 4);
+  }
   // A part that is 32 bytes of each column, for formats that have scales<part>() and put<part>() of a word.
   template <class Format, int part, int piece>
   CONCLAVE_INLINE void unpack_words(Columns columns, std::int64_t at, AmxWeights& w, AmxPart& p) {
     if constexpr (piece == 0) {
-      load_words8(columns, at, p.word);
+      load_four<0>(columns, at, p.word);
+      load_four<1>(columns, at, p.word);
+    } else if constexpr (piece == 1) {
+      load_four<2>(columns, at, p.word);
+      load_four<3>(columns, at, p.word);
       Format::template scales<part>(w, p.scale);
     } else {
-      if constexpr (piece % 2 == 1) transpose4(p.word + 2 * (piece - 1));
-      Format::template put<part>(2 * piece - 2, p, w);
-      Format::template put<part>(2 * piece - 1, p, w);
+      constexpr int kWord = piece - 2;
+      if constexpr (kWord % 4 == 0) transpose4(p.word + kWord);
+      Format::template put<part>(kWord, p, w);
     }
   }
 
-  // q4_k and q5_k: d, dmin and the 12 bytes of k_scales.h.
-  CONCLAVE_INLINE void k_header(Columns columns, AmxWeights& w, AmxFactors& f) {
-    I head[4];
-    V::load_columns4(columns, 0, head);
-    V::store(f.d, V::half_low(head[0]));
-    V::store(f.m, V::half_low(V::shr<16>(head[0])));
-    w.scale[0] = mask(head[1], 0x3F3F3F3F);
-    w.scale[1] = V::ior(mask(head[3], 0x0F0F0F0F), mask(V::shr<2>(head[1]), 0x30303030));
-    const I min[2] = {mask(head[2], 0x3F3F3F3F),
-                      V::ior(mask(V::shr<4>(head[3]), 0x0F0F0F0F), mask(V::shr<2>(head[2]), 0x30303030))};
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; ++g) {  // 0x4300 + m is the bf16 of 128 + m
-      V::istore(w.fold[g],
-                _mm512_mask_shuffle_epi8(_mm512_set1_epi8(0x43), 0x5555555555555555ULL, min[g / 4], spread(g % 4)));
+  // q4_k and q5_k: d, dmin and the 12 bytes of k_scales.h. The last piece is the format's own.
+  template <int piece>
+  CONCLAVE_INLINE void k_header(Columns columns, AmxWeights& w, AmxFactors& f, AmxPart& p) {
+    I* const head = p.word;
+    I* const min = p.scale;
+    if constexpr (piece == 0) {
+      V::load_columns4(columns, 0, head);
+    } else if constexpr (piece == 1) {
+      V::store(f.d, V::half_low(head[0]));
+      V::store(f.m, V::half_low(V::shr<16>(head[0])));
+      w.scale[0] = mask(head[1], 0x3F3F3F3F);
+      w.scale[1] = V::ior(mask(head[3], 0x0F0F0F0F), mask(V::shr<2>(head[1]), 0x30303030));
+      min[0] = mask(head[2], 0x3F3F3F3F);
+      min[1] = V::ior(mask(V::shr<4>(head[3]), 0x0F0F0F0F), mask(V::shr<2>(head[2]), 0x30303030));
+    } else if constexpr (piece < 4) {
+#pragma GCC unroll 4
+      for (int g = 0; g < 4; ++g) {  // 0x4300 + m is the bf16 of 128 + m
+        V::istore(w.fold[4 * (piece - 2) + g],
+                  _mm512_mask_shuffle_epi8(_mm512_set1_epi8(0x43), 0x5555555555555555ULL, min[piece - 2], spread(g)));
+      }
     }
   }
   // 16-bit scales of group g in each column.
@@ -134,10 +152,14 @@ struct AmxUnpack {
 struct AmxQ4K : AmxUnpack {
   static constexpr std::int64_t kBytes = 144;
   static constexpr bool kHasMinimum = true;
+  static constexpr bool kPartIsQuarter = true;
   static constexpr bool kHighIsSigned = false;
   static constexpr int kShift = 3;
 
-  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) { k_header(columns, w, f); }
+  template <int piece>
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f, AmxPart& p) {
+    k_header<piece>(columns, w, f, p);
+  }
   template <int part, int piece>
   CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
     unpack_words<AmxQ4K, part, piece>(columns, 16 + 32 * part, w, p);
@@ -166,14 +188,14 @@ struct AmxQ4K : AmxUnpack {
 struct AmxQ5K : AmxUnpack {
   static constexpr std::int64_t kBytes = 176;
   static constexpr bool kHasMinimum = true;
+  static constexpr bool kPartIsQuarter = true;
   static constexpr bool kHighIsSigned = false;
   static constexpr int kShift = 3;
 
-  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) {
-    k_header(columns, w, f);
-    load_words8(columns, 16, w.high);
-    transpose4(w.high);
-    transpose4(w.high + 4);
+  template <int piece>
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f, AmxPart& p) {
+    k_header<piece>(columns, w, f, p);
+    if constexpr (piece == 4) load_high(columns, 16, w);
   }
   template <int part, int piece>
   CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
@@ -201,22 +223,20 @@ struct AmxQ5K : AmxUnpack {
 struct AmxQ6K : AmxUnpack {
   static constexpr std::int64_t kBytes = 210;
   static constexpr bool kHasMinimum = false;
+  static constexpr bool kPartIsQuarter = false;
   static constexpr bool kHighIsSigned = true;
   static constexpr int kShift = 8;
 
-  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f) {
-    V::load_columns4(columns, 192, w.scale);
-    V::store(f.d, V::half_low(V::shr<16>(V::load_columns(columns, 206))));
+  template <int piece>
+  CONCLAVE_INLINE void header(Columns columns, AmxWeights& w, AmxFactors& f, AmxPart&) {
+    if constexpr (piece == 0) V::load_columns4(columns, 192, w.scale);
+    if constexpr (piece == 1) V::store(f.d, V::half_low(V::shr<16>(V::load_columns(columns, 206))));
   }
   // A part is 32 bytes of nibbles: the low ones belong to one step of 64, the high ones to the next. Two parts share 32
   // bytes of upper bits.
   template <int part, int piece>
   CONCLAVE_INLINE void unpack(Columns columns, AmxWeights& w, AmxPart& p) {
-    if constexpr (part % 2 == 0 && piece == 0) {
-      load_words8(columns, 128 + 16 * part, w.high);
-      transpose4(w.high);
-      transpose4(w.high + 4);
-    }
+    if constexpr (part % 2 == 0 && piece == 0) load_high(columns, 128 + 16 * part, w);
     unpack_words<AmxQ6K, part, piece>(columns, 32 * part, w, p);
   }
   template <int part>
