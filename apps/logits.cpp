@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/file_output.h"
 #include "conclave/session.h"
 #include "device_options.h"
 #include "kv_type.h"
+#include "model_files.h"
 #include "npy.h"
 #include "ops/profile.h"
 #include "token_list.h"
@@ -30,6 +32,7 @@ struct LogitsOptions {
 int logits(const LogitsOptions& options) {
   const std::vector<std::int32_t> tokens = *parse_token_list(options.tokens);
   const Model model = Model::open(options.model, options.device);
+  require_no_input(options.output, files_of(model, options.model));
   SessionOptions sizes = options.session;
   if (sizes.context == 0) sizes.context = std::max<std::int64_t>(static_cast<std::int64_t>(tokens.size()), 1);
   Session session(model, sizes);

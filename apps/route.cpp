@@ -17,6 +17,7 @@
 #include "engine/loaded_model.h"
 #include "engine/vocabulary_reader.h"
 #include "kv_type.h"
+#include "model_files.h"
 #include "report/heat_html.h"
 #include "report/heat_png.h"
 #include "report/heat_terminal.h"
@@ -162,6 +163,8 @@ std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, in
 int route(RouteOptions options) {
   if (options.model.empty()) options.model = default_model().string();
   const Model model = Model::open(options.model, options.device);
+  const std::vector<std::filesystem::path> model_files = files_of(model, options.model);
+  for (const std::string& path : options.outputs) require_no_input(path, model_files);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
   const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
   // A name that cannot be written is told before the work. Nothing is left open meanwhile: Ctrl-C leaves no file behind.

@@ -1,4 +1,6 @@
 // `conclave logits` as a shell sees it.
+#include <sys/stat.h>
+
 #include <cstring>
 #include <filesystem>
 
@@ -70,6 +72,29 @@ TEST_F(LogitsCommandTest, BadFilesAreOneLine) {
   expect_error(run("-m '" + path("none.gguf") + "'" + rest), "none.gguf: cannot open");
   expect_error(run("-m '" + folder_.string() + "'" + rest), "this is a directory");
   expect_error(run("-m '" + model_.path().string() + "' --tokens 1 -o '" + path("none/out.npy") + "'"), "none/out.npy");
+}
+
+TEST_F(LogitsCommandTest, NeverWritesOverTheModel) {
+  testing::tiny_model("olmoe").write(path("set.gguf"), {.max_part_bytes = 8192});
+  std::vector<std::string> files;  // all parts of a set
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) files.push_back(entry.path().string());
+  ASSERT_GT(files.size(), 1U);
+  for (const std::string& output : files) {
+    const std::string bytes = read_all(output);
+    expect_error(run("-m '" + files[0] + "' --tokens 1 -o '" + output + "'"), "the output is the input");
+    EXPECT_EQ(read_all(output), bytes);
+  }
+}
+
+TEST_F(LogitsCommandTest, WritesThroughAFifoAndToStdout) {
+  ASSERT_EQ(on_model("--tokens 1,2").exit_code, 0);
+  const std::string file = read_all(path("out.npy"));
+  const std::string on = "-m '" + model_.path().string() + "' --tokens 1,2 -o ";
+  const std::string fifo = "'" + path("fifo") + "'";
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  EXPECT_EQ(run(on + fifo + " & timeout 20 cat " + fifo).out, file);
+  EXPECT_TRUE(std::filesystem::is_fifo(path("fifo")));
+  EXPECT_EQ(run(on + "/dev/stdout | cat").out, file);
 }
 
 TEST_F(LogitsCommandTest, WrongUsage) {

@@ -145,6 +145,14 @@ TEST_F(RouteTest, BadRequestsAreOneLineAndLeaveNoFile) {
   expect_error(run("-m '" + path("none.gguf") + "' -p abc"), "none.gguf: cannot open");
 }
 
+TEST_F(RouteTest, NeverWritesOverTheModel) {
+  std::filesystem::create_symlink(model_.path(), path("model.png"));
+  const std::string bytes = read_all(model_.path());
+  expect_error(on_model("-p abc --out '" + path("model.png") + "'"), "the output is the input");
+  EXPECT_EQ(read_all(model_.path()), bytes);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("model.png")));
+}
+
 TEST_F(RouteTest, FilesWithoutAVocabularyTakeTokens) {
   testing::ModelFixture bare = testing::tiny_model("olmoe");
   testing::retype_blocks(bare, DType::f32);
