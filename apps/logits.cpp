@@ -8,6 +8,7 @@
 #include "base/file_output.h"
 #include "conclave/session.h"
 #include "device_options.h"
+#include "interrupt.h"
 #include "kv_type.h"
 #include "model_files.h"
 #include "npy.h"
@@ -39,16 +40,22 @@ int logits(const LogitsOptions& options) {
   std::optional<Profile> profile;
   if (!options.profile.empty()) profile = Profile::to_file(options.profile);
 
+  // Before the guard: Ctrl-C ends the wait for somebody to read from a FIFO.
   NpyWriter out(options.output, static_cast<std::int64_t>(tokens.size()), model.facts().n_vocab);
-  StepHooks hooks{.logits = [&](const LogitRow& row) { out.write(row.logits); }};
-  if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
-  const StepInput input{.sequence = session.create(),
-                        .tokens = tokens,
-                        .logits = LogitRows::all,
-                        .kind = options.as_prompt ? TokenKind::prompt : TokenKind::generated};
-  session.step({&input, 1}, hooks);
-  out.finish();
-  return 0;
+  return run_guarded([&](const InterruptGuard& interrupt) {
+    StepHooks hooks{.logits = [&](const LogitRow& row) {
+      interrupt.stop_if_interrupted();
+      out.write(row.logits);
+    }};
+    if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
+    const StepInput input{.sequence = session.create(),
+                          .tokens = tokens,
+                          .logits = LogitRows::all,
+                          .kind = options.as_prompt ? TokenKind::prompt : TokenKind::generated};
+    session.step({&input, 1}, hooks);
+    out.finish();
+    return 0;
+  });
 }
 
 }  // namespace

@@ -21,6 +21,9 @@ class LogitsCommandTest : public ProgramTest {
   // An error that leaves no file behind, whole or not.
   void refuses(const std::string& arguments, const std::string& part) const {
     expect_error(on_model(arguments), part);
+    leaves_nothing();
+  }
+  void leaves_nothing() const {
     EXPECT_FALSE(is_written());
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       EXPECT_TRUE(entry.path().filename() == "stdout" || entry.path().filename() == "stderr") << entry.path();
@@ -95,6 +98,18 @@ TEST_F(LogitsCommandTest, WritesThroughAFifoAndToStdout) {
   EXPECT_EQ(run(on + fifo + " & timeout 20 cat " + fifo).out, file);
   EXPECT_TRUE(std::filesystem::is_fifo(path("fifo")));
   EXPECT_EQ(run(on + "/dev/stdout | cat").out, file);
+}
+
+TEST_F(LogitsCommandTest, InterruptedItLeavesNothing) {
+  std::string tokens = "1";
+  for (int i = 0; i < 30'000; ++i) tokens += ",2";  // seconds of work: attention grows with the square
+  for (const char* signal : {"INT", "TERM"}) {
+    const Outcome r = run("-m '" + model_.path().string() + "' -o '" + path("out.npy") + "' --tokens " + tokens,
+                          std::string("timeout --preserve-status -s ") + signal + " 0.5");
+    EXPECT_EQ(r.exit_code, std::string(signal) == "INT" ? 130 : 143);
+    EXPECT_EQ(r.err, "error: interrupted: nothing was written\n");
+    leaves_nothing();
+  }
 }
 
 TEST_F(LogitsCommandTest, WrongUsage) {
