@@ -193,7 +193,7 @@ CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
         add_counts(command, "-b", options.batches, 1, "-m: so many sequences decoded together (1)"),
         add_counts(command, "-d", options.depths, 0, "-m: decodes that start after so many tokens (0)"),
         command.add_option("--reps", options.repetitions, "-m: how often each is timed (5)")
-            ->check(CLI::Range(1, 1000)),
+            ->check(whole_number(1, 1000)),
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
             ->check(at_least<std::int64_t>(1)),
         command
@@ -229,7 +229,7 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour"),
         command.add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)"),
         command.add_option("--memory", arguments.memory_gib, "GiB of weights at most (4)")
-            ->check(CLI::Range(0.5, 4096.0))}) {
+            ->check(number_within(0.5, 4096))}) {
     option->excludes(model);
   }
 }
@@ -246,7 +246,7 @@ void add_bench(CLI::App& app, Command& chosen) {
       "--device,--backend", arguments->device,
       "cpu, cuda or cuda:N; with -m also metal, ref and auto, the default (a GPU that has room, else the CPU)");
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
-      ->check(CLI::Range(1, ThreadPool::kMaxThreads));
+      ->check(whole_number(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");
   command->footer(kFooter);
   command->callback([arguments, &chosen] {

@@ -228,7 +228,7 @@ void add_route(CLI::App& app, Command& chosen) {
       ->type_name("IDS");
   prompts->require_option(1);
   command->add_option("-n", options->n_generated, "tokens to generate after it, each the likeliest one (0)")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_number(0, 1 << 24))
       ->type_name("N");
   command->add_option("-o,--out", options->outputs, "a file to write: .jsonl, .png or .html; may be repeated")
       ->check(CLI::Validator(

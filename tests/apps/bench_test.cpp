@@ -15,7 +15,8 @@ class Bench : public ProgramTest {
 TEST_F(Bench, RefusesWrongUsage) {
   for (const char* arguments :
        {"", "--json", "--colour", "--kernels stray", "--kernels -t 0", "--kernels -t x", "--kernels --threads 1025",
-        "--kernels --memory 0.1", "--kernels --memory x", "--kernels --op", "--targets --scratch"}) {
+        "--kernels --memory 0.1", "--kernels --memory x", "--kernels --memory nan", "--kernels --memory inf",
+        "--kernels --op", "--targets --scratch"}) {
     expect_wrong_usage(arguments);
   }
 }

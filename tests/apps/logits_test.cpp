@@ -67,7 +67,6 @@ TEST_F(LogitsCommandTest, BadRequestsAreOneLineAndLeaveNoFile) {
   refuses("--tokens 1,2,3 --ctx 2", "the context is full: 0 tokens and 3 new ones are more than its 2");
   refuses("--tokens 1 --ctx 2000000000", "would fit");
   refuses("--tokens 1 --device abacus", "there is no device 'abacus' here");
-  refuses("--tokens 1 -t 100000", "100000 threads were asked for");
 }
 
 TEST_F(LogitsCommandTest, BadFilesAreOneLine) {
@@ -119,6 +118,11 @@ TEST_F(LogitsCommandTest, WrongUsage) {
   expect_wrong_usage("-m x -o y --tokens 99999999999");
   expect_wrong_usage("-m x -o y --tokens 1 --kv q3_k");
   expect_wrong_usage("-m x -o y --tokens 1 --ctx 0");
+  for (const char* threads : {"-1", "1.5", "x", "1025", "100000"}) {
+    const std::string arguments = std::string("-m x -o y --tokens 1 -t ") + threads;
+    expect_wrong_usage(arguments);
+    EXPECT_TRUE(has(run(arguments).err, "' is not a whole number from 0 to 1024\n"));
+  }
   EXPECT_EQ(run("--help").exit_code, 0);
 }
 
