@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,7 +131,7 @@ int run_kernels(BenchArguments arguments) {
 #ifdef CONCLAVE_HAS_CUDA
   if (arguments.device.starts_with("cuda")) return run_gpu(arguments);
 #endif
-  if (!arguments.device.empty() && arguments.device != "cpu" && arguments.device != "auto") {
+  if (!arguments.device.empty() && arguments.device != "cpu") {
     fail(ErrorCode::invalid_argument, "there is no device '{}' to benchmark; there is: cpu", arguments.device);
   }
   bench::BenchOptions& options = arguments.options;
@@ -214,7 +215,9 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_flag("--targets", options.targets, "the speeds this project wants to reach, one by one"),
         command.add_option("--op", options.rows.ops, "these ops alone, as in moe_ffn,matmul"),
         command.add_option("--model", options.rows.models,
-                           "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b"),
+                           "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b; on a GPU: "
+                           "qwen3-30b-a3b, qwen3-30b-a3b-f16, qwen3-30b-a3b-bf16, mixtral-8x7b, deepseek-like, "
+                           "gpt-oss-like"),
         command.add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)"),
         command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
         command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
@@ -234,6 +237,32 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
   }
 }
 
+// An option that would do nothing is wrong usage: its number would be taken for something that it is not.
+void refuse_unused(const CLI::App& command, const BenchArguments& arguments) {
+  const auto refuse = [&](std::initializer_list<const char*> options, std::string_view where) {
+    for (const char* option : options) {
+      if (command.count(option) > 0) throw CLI::ValidationError(fmt::format("{} does nothing {}", option, where));
+    }
+  };
+  if (!arguments.model_path.empty()) return;  // the options themselves say what goes with -m
+  if (arguments.plan) {
+    refuse({"--kernels", "--targets", "--op", "--skew", "--phase", "--stages", "--all", "--scratch", "--memory", "-t"},
+           "with --plan");
+    if (bench::split_lists(arguments.options.rows.formats).size() > 1) {
+      throw CLI::ValidationError("--plan takes one --format");
+    }
+    return;
+  }
+  if (!arguments.options.kernels) {
+    refuse({"--op", "--model", "--format", "--tokens", "--skew", "--phase", "--stages", "--all"}, "without --kernels");
+  }
+  if (arguments.device.starts_with("cuda")) {
+    refuse({"--targets", "--op", "--format", "--all", "--scratch", "--memory"}, "on a GPU");
+  } else {
+    refuse({"--phase", "--stages"}, "on the CPU");
+  }
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Command& chosen) {
@@ -249,10 +278,11 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->check(whole_number(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");
   command->footer(kFooter);
-  command->callback([arguments, &chosen] {
+  command->callback([arguments, command, &chosen] {
     const bench::BenchOptions& asked = arguments->options;
     if (arguments->model_path.empty() && !asked.kernels && !asked.targets && !arguments->plan)
       throw CLI::RequiredError("-m FILE, --kernels, --targets or --plan");
+    refuse_unused(*command, *arguments);
     chosen = [arguments] { return run(*arguments); };
   });
 }
