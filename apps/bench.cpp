@@ -183,11 +183,9 @@ CLI::Option* add_counts(CLI::App& command, const std::string& flag, std::vector<
 
 CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
   bench::ModelBenchOptions& options = arguments.model;
-  CLI::Option* model =
-      command.add_option("-m", arguments.model_path, "a GGUF file: how fast that model runs")
-          ->check(CLI::Validator(
-              [](const std::string& path) { return path.empty() ? "the name is empty" : std::string{}; }, ""))
-          ->type_name("FILE");
+  CLI::Option* model = command.add_option("-m", arguments.model_path, "a GGUF file: how fast that model runs")
+                           ->check(not_empty())
+                           ->type_name("FILE");
   for (CLI::Option* option :
        {add_counts(command, "-p", options.prompts, 0, "-m: prefills of so many tokens (512); 0: none"),
         add_counts(command, "-n", options.generated, 0, "-m: decodes of so many tokens (128); 0: none"),

@@ -32,6 +32,7 @@ struct LogitsOptions {
 
 int logits(const LogitsOptions& options) {
   const std::vector<std::int32_t> tokens = *parse_token_list(options.tokens);
+  if (tokens.empty()) fail(ErrorCode::invalid_argument, "--tokens: there are no tokens");
   const Model model = Model::open(options.model, options.device);
   require_no_input(options.output, files_of(model, options.model));
   SessionOptions sizes = options.session;
@@ -73,6 +74,7 @@ void add_logits(CLI::App& app, Command& chosen) {
   const auto options = std::make_shared<LogitsOptions>();
   command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part")
       ->required()
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--tokens", options->tokens, "the token ids, for example 1,2,3")
       ->required()

@@ -219,6 +219,7 @@ void add_route(CLI::App& app, Command& chosen) {
       "  conclave route -m model.gguf --tokens 1,2,3 -n 32 --out heat.png");
   const auto options = std::make_shared<RouteOptions>();
   command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part (the bundled model)")
+      ->check(not_empty())
       ->type_name("FILE");
   CLI::Option_group* prompts = command->add_option_group("prompt", "one of these");
   prompts->add_option("-p,--prompt", options->prompt, "the text")->type_name("TEXT");

@@ -63,7 +63,7 @@ TEST_F(LogitsCommandTest, OptionsReachTheDevice) {
 TEST_F(LogitsCommandTest, BadRequestsAreOneLineAndLeaveNoFile) {
   refuses("--tokens 1,20", "token 1 is 20, must be 0 to 19");
   refuses("--tokens 1,-1", "token 1 is -1, must be 0 to 19");
-  refuses("--tokens ''", "there are no tokens");
+  refuses("--tokens ''", "error: --tokens: there are no tokens\n");
   refuses("--tokens 1,2,3 --ctx 2", "the context is full: 0 tokens and 3 new ones are more than its 2");
   refuses("--tokens 1 --ctx 2000000000", "would fit");
   refuses("--tokens 1 --device abacus", "there is no device 'abacus' here");

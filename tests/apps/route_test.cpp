@@ -192,6 +192,7 @@ TEST_F(RouteTest, FilesWithoutAVocabularyTakeTokens) {
 TEST_F(RouteTest, WrongUsage) {
   expect_wrong_usage("");
   expect_wrong_usage("-m x");
+  expect_wrong_usage("-m '' -p x");
   expect_wrong_usage("-m x -p a --tokens 1");
   expect_wrong_usage("-m x --tokens 1,x");
   expect_wrong_usage("-m x -p a --out heat.gif");
