@@ -49,6 +49,12 @@ void AnswerOutput::end_line() {
   if (!at_line_start_) write("\n");
 }
 
+std::string long_context_note(const Session& session) {
+  const std::int64_t trained = session.model().facts().n_context;
+  if (session.context() <= trained) return {};
+  return fmt::format("note: a context of {} tokens; the model was trained for {}", session.context(), trained);
+}
+
 std::function<bool(std::int64_t, std::int64_t)> prompt_hook(ProgressBar& bar, const InterruptGuard& interrupt) {
   return [&](std::int64_t done, std::int64_t total) {
     if (done == total) {

@@ -34,6 +34,9 @@ class AnswerOutput {
 // For GenerateHooks::prompt: shows how far a prompt of several chunks is, and stops at an interruption.
 std::function<bool(std::int64_t, std::int64_t)> prompt_hook(ProgressBar& bar, const InterruptGuard& interrupt);
 
+// What to say where the session holds more than the model was trained for; else empty.
+std::string long_context_note(const Session& session);
+
 std::string_view name_of(StopReason reason);  // "end", "length", "context", "interrupted"
 
 // "prompt: 12 tokens, 350.1 tokens/s; answer: 64 tokens, 52.3 tokens/s; seed 7"

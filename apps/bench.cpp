@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -130,7 +131,7 @@ int run_kernels(BenchArguments arguments) {
 #ifdef CONCLAVE_HAS_CUDA
   if (arguments.device.starts_with("cuda")) return run_gpu(arguments);
 #endif
-  if (!arguments.device.empty() && arguments.device != "cpu" && arguments.device != "auto") {
+  if (!arguments.device.empty() && arguments.device != "cpu") {
     fail(ErrorCode::invalid_argument, "there is no device '{}' to benchmark; there is: cpu", arguments.device);
   }
   bench::BenchOptions& options = arguments.options;
@@ -182,18 +183,16 @@ CLI::Option* add_counts(CLI::App& command, const std::string& flag, std::vector<
 
 CLI::Option* add_model_options(CLI::App& command, BenchArguments& arguments) {
   bench::ModelBenchOptions& options = arguments.model;
-  CLI::Option* model =
-      command.add_option("-m", arguments.model_path, "a GGUF file: how fast that model runs")
-          ->check(CLI::Validator(
-              [](const std::string& path) { return path.empty() ? "the name is empty" : std::string{}; }, ""))
-          ->type_name("FILE");
+  CLI::Option* model = command.add_option("-m", arguments.model_path, "a GGUF file: how fast that model runs")
+                           ->check(not_empty())
+                           ->type_name("FILE");
   for (CLI::Option* option :
        {add_counts(command, "-p", options.prompts, 0, "-m: prefills of so many tokens (512); 0: none"),
         add_counts(command, "-n", options.generated, 0, "-m: decodes of so many tokens (128); 0: none"),
         add_counts(command, "-b", options.batches, 1, "-m: so many sequences decoded together (1)"),
         add_counts(command, "-d", options.depths, 0, "-m: decodes that start after so many tokens (0)"),
         command.add_option("--reps", options.repetitions, "-m: how often each is timed (5)")
-            ->check(CLI::Range(1, 1000)),
+            ->check(whole_number(1, 1000)),
         command.add_option("--ctx", options.context, "-m: tokens of context (what the work needs)")
             ->check(at_least<std::int64_t>(1)),
         command
@@ -214,7 +213,9 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_flag("--targets", options.targets, "the speeds this project wants to reach, one by one"),
         command.add_option("--op", options.rows.ops, "these ops alone, as in moe_ffn,matmul"),
         command.add_option("--model", options.rows.models,
-                           "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b"),
+                           "these models' shapes: qwen3-30b-a3b, mixtral-8x7b, olmoe-7b, qwen2-57b-a14b; on a GPU: "
+                           "qwen3-30b-a3b, qwen3-30b-a3b-f16, qwen3-30b-a3b-bf16, mixtral-8x7b, deepseek-like, "
+                           "gpt-oss-like"),
         command.add_option("--format", options.rows.formats, "weights of these types (q4_k,q6_k,q8_0)"),
         command.add_option("--tokens", options.rows.tokens, "these batch sizes (1,2,4,8,32,128,512)"),
         command.add_option("--skew", options.rows.skews, "these routings of moe_ffn: uniform, zipf, one-hot"),
@@ -229,8 +230,34 @@ void add_kernel_options(CLI::App& command, BenchArguments& arguments, CLI::Optio
         command.add_flag("--all", options.rows.all, "every op for every model and batch size: takes an hour"),
         command.add_option("--scratch", options.scratch, "folder for the file of random weights ($TMPDIR, or /tmp)"),
         command.add_option("--memory", arguments.memory_gib, "GiB of weights at most (4)")
-            ->check(CLI::Range(0.5, 4096.0))}) {
+            ->check(number_within(0.5, 4096))}) {
     option->excludes(model);
+  }
+}
+
+// An option that would do nothing is wrong usage: its number would be taken for something that it is not.
+void refuse_unused(const CLI::App& command, const BenchArguments& arguments) {
+  const auto refuse = [&](std::initializer_list<const char*> options, std::string_view where) {
+    for (const char* option : options) {
+      if (command.count(option) > 0) throw CLI::ValidationError(fmt::format("{} does nothing {}", option, where));
+    }
+  };
+  if (!arguments.model_path.empty()) return;  // the options themselves say what goes with -m
+  if (arguments.plan) {
+    refuse({"--kernels", "--targets", "--op", "--skew", "--phase", "--stages", "--all", "--scratch", "--memory", "-t"},
+           "with --plan");
+    if (bench::split_lists(arguments.options.rows.formats).size() > 1) {
+      throw CLI::ValidationError("--plan takes one --format");
+    }
+    return;
+  }
+  if (!arguments.options.kernels) {
+    refuse({"--op", "--model", "--format", "--tokens", "--skew", "--phase", "--stages", "--all"}, "without --kernels");
+  }
+  if (arguments.device.starts_with("cuda")) {
+    refuse({"--targets", "--op", "--format", "--all", "--scratch", "--memory"}, "on a GPU");
+  } else {
+    refuse({"--phase", "--stages"}, "on the CPU");
   }
 }
 
@@ -246,13 +273,14 @@ void add_bench(CLI::App& app, Command& chosen) {
       "--device,--backend", arguments->device,
       "cpu, cuda or cuda:N; with -m also metal, ref and auto, the default (a GPU that has room, else the CPU)");
   command->add_option("-t,--threads", options.threads, "as many threads (the physical cores)")
-      ->check(CLI::Range(1, ThreadPool::kMaxThreads));
+      ->check(whole_number(1, ThreadPool::kMaxThreads));
   command->add_flag("--json", options.json, "one object a line");
   command->footer(kFooter);
-  command->callback([arguments, &chosen] {
+  command->callback([arguments, command, &chosen] {
     const bench::BenchOptions& asked = arguments->options;
     if (arguments->model_path.empty() && !asked.kernels && !asked.targets && !arguments->plan)
       throw CLI::RequiredError("-m FILE, --kernels, --targets or --plan");
+    refuse_unused(*command, *arguments);
     chosen = [arguments] { return run(*arguments); };
   });
 }

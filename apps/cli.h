@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "base/error.h"
@@ -17,6 +18,11 @@
 namespace conclave {
 
 using Command = std::function<int()>;  // gives the exit code: 0 where all is well, 1 where what was asked for failed
+
+// For options that name a file.
+inline CLI::Validator not_empty() {
+  return {[](const std::string& name) { return name.empty() ? "the name is empty" : std::string{}; }, ""};
+}
 
 // Writes to stdout now; a full disk is an error like any other, not a short output with exit code 0.
 inline void print(std::string_view text) {

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/thread_pool.h"
 #include "conclave/model.h"
+#include "whole_number.h"
 
 namespace conclave {
 
@@ -16,7 +18,7 @@ inline void add_device_options(CLI::App& command, ModelOptions& options) {
           "that has room, else the CPU")
       ->type_name("NAME");
   command.add_option("-t,--threads", options.threads, "of the cpu device (the physical cores)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, ThreadPool::kMaxThreads))
       ->type_name("N");
 }
 

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cli.h"
 #include "convert/model_format.h"
+#include "whole_number.h"
 
 namespace conclave {
 
@@ -36,7 +37,7 @@ inline CLI::Option* add_format_option(CLI::App& command, const std::string& name
 
 inline void add_threads_option(CLI::App& command, int& threads) {
   command.add_option("-t,--threads", threads, "as many threads (the physical cores); the result is the same")
-      ->check(CLI::Range(1, ThreadPool::kMaxThreads));
+      ->check(whole_number(1, ThreadPool::kMaxThreads));
 }
 
 }  // namespace conclave

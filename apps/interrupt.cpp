@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 
-#include "base/error.h"
+#include "base/fail.h"
 
 namespace conclave {
 namespace {
@@ -47,6 +48,17 @@ int InterruptGuard::signal() const {
 
 void InterruptGuard::stop_if_interrupted() const {
   if (first_signal != 0) throw Error(ErrorCode::io, "interrupted: nothing was written");
+}
+
+int run_guarded(const std::function<int(const InterruptGuard&)>& work) {
+  const InterruptGuard interrupt;
+  try {
+    return work(interrupt);
+  } catch (const Error& error) {
+    if (interrupt.signal() == 0) throw;
+    std::fputs(fmt::format("error: {}\n", error.what()).c_str(), stderr);
+    return interrupt.exit_code();
+  }
 }
 
 }  // namespace conclave

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 
 namespace conclave {
 
@@ -27,5 +28,9 @@ class InterruptGuard {
  private:
   struct sigaction before_[4]{};
 };
+
+// Runs `work` under a guard and gives its exit code. Where it threw after a signal, that is told in one line, and the
+// exit code is the signal's.
+int run_guarded(const std::function<int(const InterruptGuard&)>& work);
 
 }  // namespace conclave

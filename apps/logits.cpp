@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "base/file_output.h"
 #include "conclave/session.h"
 #include "device_options.h"
+#include "interrupt.h"
 #include "kv_type.h"
+#include "model_files.h"
 #include "npy.h"
 #include "ops/profile.h"
 #include "token_list.h"
@@ -29,23 +32,31 @@ struct LogitsOptions {
 
 int logits(const LogitsOptions& options) {
   const std::vector<std::int32_t> tokens = *parse_token_list(options.tokens);
+  if (tokens.empty()) fail(ErrorCode::invalid_argument, "--tokens: there are no tokens");
   const Model model = Model::open(options.model, options.device);
+  require_no_input(options.output, files_of(model, options.model));
   SessionOptions sizes = options.session;
   if (sizes.context == 0) sizes.context = std::max<std::int64_t>(static_cast<std::int64_t>(tokens.size()), 1);
   Session session(model, sizes);
   std::optional<Profile> profile;
   if (!options.profile.empty()) profile = Profile::to_file(options.profile);
 
+  // Before the guard: Ctrl-C ends the wait for somebody to read from a FIFO.
   NpyWriter out(options.output, static_cast<std::int64_t>(tokens.size()), model.facts().n_vocab);
-  StepHooks hooks{.logits = [&](const LogitRow& row) { out.write(row.logits); }};
-  if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
-  const StepInput input{.sequence = session.create(),
-                        .tokens = tokens,
-                        .logits = LogitRows::all,
-                        .kind = options.as_prompt ? TokenKind::prompt : TokenKind::generated};
-  session.step({&input, 1}, hooks);
-  out.finish();
-  return 0;
+  return run_guarded([&](const InterruptGuard& interrupt) {
+    StepHooks hooks{.logits = [&](const LogitRow& row) {
+      interrupt.stop_if_interrupted();
+      out.write(row.logits);
+    }};
+    if (profile) hooks.profile = [&](const std::string& line) { profile->event(line); };
+    const StepInput input{.sequence = session.create(),
+                          .tokens = tokens,
+                          .logits = LogitRows::all,
+                          .kind = options.as_prompt ? TokenKind::prompt : TokenKind::generated};
+    session.step({&input, 1}, hooks);
+    out.finish();
+    return 0;
+  });
 }
 
 }  // namespace
@@ -63,6 +74,7 @@ void add_logits(CLI::App& app, Command& chosen) {
   const auto options = std::make_shared<LogitsOptions>();
   command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part")
       ->required()
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--tokens", options->tokens, "the token ids, for example 1,2,3")
       ->required()

@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -68,9 +71,18 @@ int run(int argc, char** argv) {
   return chosen();
 }
 
+// A closed stdin, stdout or stderr would be the next file that is opened: the model would be read as a prompt. For
+// reading alone: output that nobody gets stays an error.
+void open_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);  // takes the lowest number that is free: fd
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   try {
     return run(argc, argv);
   } catch (const conclave::Error& error) {

@@ -16,7 +16,9 @@
 #include "device_options.h"
 #include "engine/loaded_model.h"
 #include "engine/vocabulary_reader.h"
+#include "interrupt.h"
 #include "kv_type.h"
+#include "model_files.h"
 #include "report/heat_html.h"
 #include "report/heat_png.h"
 #include "report/heat_terminal.h"
@@ -83,7 +85,7 @@ std::vector<std::int32_t> prompt_of(const RouteOptions& options, const std::opti
 }
 
 RoutingTrace trace_of(const RouteOptions& options, const Model& model, const std::optional<Tokenizer>& tokenizer,
-                      const std::vector<std::int32_t>& prompt) {
+                      const std::vector<std::int32_t>& prompt, const InterruptGuard& interrupt) {
   const ModelFacts& facts = model.facts();
   SessionOptions sizes = options.session;
   const auto wanted = static_cast<std::int64_t>(prompt.size()) + options.n_generated;
@@ -99,7 +101,11 @@ RoutingTrace trace_of(const RouteOptions& options, const Model& model, const std
   RoutingRecorder recorder(facts.n_layers);
   std::int32_t next = 0;
   const StepHooks hooks{.best = [&](const BestRow& row) { next = require_token(row.id); },
-                        .routing = [&](const RoutingRow& row) { recorder.add(row); }};
+                        .routing =
+                            [&](const RoutingRow& row) {
+                              interrupt.stop_if_interrupted();
+                              recorder.add(row);
+                            }};
   RoutingTrace trace{
       .model = facts.name.empty() ? std::filesystem::path(options.model).filename().string() : facts.name,
       .architecture = facts.architecture,
@@ -159,21 +165,12 @@ std::string layer_table(const RoutingTrace& trace, const RoutingStats& stats, in
   return out;
 }
 
-int route(RouteOptions options) {
-  if (options.model.empty()) options.model = default_model().string();
-  const Model model = Model::open(options.model, options.device);
-  const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
-  const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
-  // A name that cannot be written is told before the work. Nothing is left open meanwhile: Ctrl-C leaves no file behind.
-  for (const std::string& path : options.outputs) FileOutput{path};
-
-  const RoutingTrace trace = trace_of(options, model, tokenizer, prompt);
+// Writes what was asked for, in `files` or on the terminal.
+void report(const RouteOptions& options, const RoutingTrace& trace, std::vector<FileOutput>& files) {
   const RoutingStats stats = routing_stats(trace);
-  std::vector<FileOutput> files;  // all of them whole before the first gets its name
-  files.reserve(options.outputs.size());
-  for (const std::string& path : options.outputs) {
-    write_report(files.emplace_back(path), *kind_of(path), trace, stats);
-    files.back().close();
+  for (std::size_t i = 0; i < files.size(); ++i) {  // all of them whole before the first gets its name
+    write_report(files[i], *kind_of(options.outputs[i]), trace, stats);
+    files[i].close();
   }
   for (FileOutput& file : files) file.commit();
   if (files.empty()) {
@@ -184,7 +181,24 @@ int route(RouteOptions options) {
     for (const FileOutput& file : files) said += fmt::format("wrote {}\n", file.shown_path());
     print(said);
   }
-  return 0;
+}
+
+int route(RouteOptions options) {
+  if (options.model.empty()) options.model = default_model().string();
+  const Model model = Model::open(options.model, options.device);
+  const std::vector<std::filesystem::path> model_files = files_of(model, options.model);
+  for (const std::string& path : options.outputs) require_no_input(path, model_files);
+  const std::optional<Tokenizer> tokenizer = tokenizer_of(model);
+  const std::vector<std::int32_t> prompt = prompt_of(options, tokenizer);
+  // A name that cannot be written is told before the work. Before the guard: Ctrl-C ends the wait for somebody to read
+  // from a FIFO.
+  std::vector<FileOutput> files;
+  files.reserve(options.outputs.size());
+  for (const std::string& path : options.outputs) files.emplace_back(path);
+  return run_guarded([&](const InterruptGuard& interrupt) {
+    report(options, trace_of(options, model, tokenizer, prompt, interrupt), files);
+    return 0;
+  });
 }
 
 }  // namespace
@@ -205,6 +219,7 @@ void add_route(CLI::App& app, Command& chosen) {
       "  conclave route -m model.gguf --tokens 1,2,3 -n 32 --out heat.png");
   const auto options = std::make_shared<RouteOptions>();
   command->add_option("-m,--model", options->model, "a GGUF file; of a split model, any part (the bundled model)")
+      ->check(not_empty())
       ->type_name("FILE");
   CLI::Option_group* prompts = command->add_option_group("prompt", "one of these");
   prompts->add_option("-p,--prompt", options->prompt, "the text")->type_name("TEXT");
@@ -214,7 +229,7 @@ void add_route(CLI::App& app, Command& chosen) {
       ->type_name("IDS");
   prompts->require_option(1);
   command->add_option("-n", options->n_generated, "tokens to generate after it, each the likeliest one (0)")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_number(0, 1 << 24))
       ->type_name("N");
   command->add_option("-o,--out", options->outputs, "a file to write: .jsonl, .png or .html; may be repeated")
       ->check(CLI::Validator(

@@ -48,13 +48,22 @@ std::string prompt_text(const RunOptions& options) {
   return text;
 }
 
-Ids prompt_ids(const RunOptions& options, const std::optional<ModelText>& text) {
-  if (options.tokens) {
-    Ids ids = *parse_token_list(*options.tokens);
-    if (ids.empty()) fail(ErrorCode::invalid_argument, "there are no tokens to start from");
-    return ids;
-  }
-  const std::string typed = prompt_text(options);
+// The prompt as it was given: what is wrong with it is told before a model is opened.
+struct GivenPrompt {
+  Ids ids;           // of --tokens
+  std::string text;  // else
+};
+
+GivenPrompt given_prompt(const RunOptions& options) {
+  if (!options.tokens) return {.ids = {}, .text = prompt_text(options)};
+  GivenPrompt given{.ids = *parse_token_list(*options.tokens), .text = {}};
+  if (given.ids.empty()) fail(ErrorCode::invalid_argument, "there are no tokens to start from");
+  return given;
+}
+
+Ids prompt_ids(const RunOptions& options, const GivenPrompt& given, const std::optional<ModelText>& text) {
+  if (options.tokens) return given.ids;
+  const std::string& typed = given.text;
   if (const std::size_t lost = text->impl().tokenizer.uncovered_bytes(typed); lost > 0) {
     note(options, fmt::format("warning: the vocabulary has no token for {} bytes of the prompt", lost));
   }
@@ -155,6 +164,7 @@ int answer(const RunOptions& options, const Model& model, const std::optional<Mo
   SessionOptions sizes = options.session;
   sizes.context = context_for(options, model.facts(), prompt.size());
   Session session(model, sizes);
+  if (const std::string said = long_context_note(session); !said.empty()) note(options, said);
   Generator generator(session);
   TokenPrinter printer(options, text);
   Generation g;
@@ -188,6 +198,7 @@ int run(RunOptions options) {
   if (interactive && (options.json || options.ids)) {
     fail(ErrorCode::invalid_argument, "--json and --ids need a prompt: -p, -f, --tokens, or a pipe");
   }
+  const GivenPrompt given = interactive ? GivenPrompt{} : given_prompt(options);
   const std::string path = options.model.empty() ? default_model().string() : options.model;
   const Model model = Model::open(path, options.device);
   const std::optional<ModelText> text = open_text(model, path);
@@ -197,7 +208,7 @@ int run(RunOptions options) {
   }
   show_loading(model);
   if (interactive) return chat(options, model, *text);
-  return answer(options, model, text, prompt_ids(options, text));
+  return answer(options, model, text, prompt_ids(options, given, text));
 }
 
 }  // namespace

@@ -58,7 +58,9 @@ void add_sampling(CLI::App& command, RunOptions& options) {
 
 void add_run_options(CLI::App& command, RunOptions& options) {
   command.footer(kExamples);
-  command.add_option("-m,--model", options.model, "a GGUF file; of a split model, any part")->type_name("FILE");
+  command.add_option("-m,--model", options.model, "a GGUF file; of a split model, any part")
+      ->check(not_empty())
+      ->type_name("FILE");
   CLI::Option* prompt = command.add_option("-p,--prompt", options.prompt, "the prompt")->type_name("TEXT");
   CLI::Option* file = command.add_option("-f,--file", options.prompt_file, "a file with the prompt")->type_name("FILE");
   CLI::Option* tokens = command.add_option("--tokens", options.tokens, "the prompt as token ids, for example 1,2,3")

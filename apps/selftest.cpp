@@ -1,7 +1,6 @@
 #include "selftest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -15,23 +14,13 @@
 #include "ops/moe_dump.h"
 #include "ops/profile.h"
 #include "support/suite.h"
+#include "whole_number.h"
 
 namespace conclave {
 namespace {
 
 constexpr std::int64_t kMaxRandom = 1'000'000'000'000;
 constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
-
-// Digits alone, at most `largest`: what is too large is wrong usage, never rounded to something else.
-CLI::Validator whole_number(std::int64_t largest) {
-  const auto check = [largest](const std::string& text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool ok = error == std::errc{} && end == text.data() + text.size() && value >= 0 && value <= largest;
-    return ok ? std::string() : fmt::format("'{}' is not a whole number from 0 to {}", text, largest);
-  };
-  return CLI::Validator(check, "NUMBER");
-}
 
 struct SelftestArguments {
   std::string device = "all";
@@ -158,11 +147,11 @@ void add_selftest(CLI::App& app, Command& chosen) {
   command->add_option("--device,--backend", arguments->device,
                       "ref, cpu, cuda, cuda:N, metal, auto, or all (the default)");
   command->add_option("-t,--threads", arguments->threads, "of the cpu device (the physical cores)")
-      ->check(whole_number(ThreadPool::kMaxThreads));
+      ->check(whole_number(0, ThreadPool::kMaxThreads));
   command->add_option("--op", arguments->suite.op, "this op alone, for example moe_route");
-  command->add_option("--seed", arguments->suite.seed, "of the random cases (1)")->check(whole_number(kMaxSeed));
+  command->add_option("--seed", arguments->suite.seed, "of the random cases (1)")->check(whole_number(0, kMaxSeed));
   command->add_option("--random", arguments->suite.random, "random cases per op (20); as many as you like")
-      ->check(whole_number(kMaxRandom));
+      ->check(whole_number(0, kMaxRandom));
   command->add_flag("--small", arguments->suite.small_only, "the short list alone");
   command->add_flag("--json", arguments->json, "one object a line: op, backend, cases, failed, worst, bound");
   command->add_option("--profile", arguments->profile_path, "append one JSON event per op run to this file");

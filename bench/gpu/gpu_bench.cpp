@@ -13,6 +13,7 @@
 #include "backends/cuda/cuda_device.h"
 #include "backends/cuda/read_peak_plan.h"
 #include "base/fail.h"
+#include "base/file_text.h"
 #include "bench/kernels/random_blocks.h"
 #include "bench/kernels/skewed_routing.h"
 #include "ops/host_access.h"
@@ -54,6 +55,7 @@ class GpuBench {
       : options_(options), output_(output), gpu_(gpu) {}
 
   int run() {
+    require_known_models();
     measure_read();
     if (!options_.json) {
       output_.print(
@@ -72,6 +74,15 @@ class GpuBench {
   }
 
  private:
+  void require_known_models() const {
+    for (const std::string& model : options_.models) {
+      const auto named = [&](const GpuShape& shape) { return shape.name == model; };
+      if (std::none_of(gpu_shapes().begin(), gpu_shapes().end(), named)) {
+        fail(ErrorCode::invalid_argument, "--model: there is no shape '{}' for a GPU", printable(model));
+      }
+    }
+  }
+
   struct Layer {
     Tensor gate, up, down;
   };

@@ -59,7 +59,7 @@ WrittenModel convert_model(const ConvertOptions& options, ThreadPool& pool, cons
                            "chat_template.jinja", "model.safetensors.index.json"}) {
     inputs.push_back(options.folder / name);
   }
-  const std::filesystem::path target = output_path(options.target, inputs);
+  require_model_output(options.target, inputs);
   HfModel model = read_hf_config(checkpoint.config());
   TensorPlan plan = plan_tensors(checkpoint, model);
   HfTokenizer tokenizer = read_hf_tokenizer(checkpoint, model, options.pre);
@@ -84,7 +84,7 @@ WrittenModel convert_model(const ConvertOptions& options, ThreadPool& pool, cons
     tensor.job.to = type_of(tensor, options.format != nullptr ? &chooser : nullptr);
     output.tensors.push_back({.dims = std::move(tensor.dims), .job = std::move(tensor.job)});
   }
-  WrittenModel written = write_model(target, output, pool, progress, [&](const gguf::File& file) {
+  WrittenModel written = write_model(options.target, output, pool, progress, [&](const gguf::File& file) {
     try {
       describe_model(file);
     } catch (const Error& error) {

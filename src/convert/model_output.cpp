@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/file_output.h"
 #include "base/file_text.h"
 #include "gguf/tensor_layout.h"
 
@@ -11,21 +12,15 @@ namespace conclave {
 
 namespace fs = std::filesystem;
 
-fs::path output_path(const fs::path& target, std::span<const fs::path> inputs) {
-  const std::string shown = printable(target.native(), std::numeric_limits<std::size_t>::max());
+void require_model_output(const fs::path& target, std::span<const fs::path> inputs) {
   if (target.empty()) fail(ErrorCode::invalid_argument, "the output has no name");
+  require_no_input(target, inputs);
+  // A model is read again before it gets its name.
   std::error_code code;
-  if (!fs::exists(target, code)) return target;
-  for (const fs::path& input : inputs) {
-    if (fs::equivalent(target, input, code) && !code) {
-      fail(ErrorCode::invalid_argument, "{}: the output is the input; give it another name", shown);
-    }
+  if (fs::exists(target, code) && !fs::is_directory(target, code) && !fs::is_regular_file(target, code)) {
+    fail(ErrorCode::invalid_argument, "{}: not a regular file",
+         printable(target.native(), std::numeric_limits<std::size_t>::max()));
   }
-  if (fs::is_directory(target, code)) fail(ErrorCode::invalid_argument, "{}: is a directory", shown);
-  if (!fs::is_regular_file(target, code)) fail(ErrorCode::invalid_argument, "{}: not a regular file", shown);
-  if (!fs::is_symlink(target, code)) return target;
-  fs::path followed = fs::canonical(target, code);
-  return code ? target : followed;
 }
 
 WrittenModel write_model(const fs::path& path, const ModelOutput& output, ThreadPool& pool,

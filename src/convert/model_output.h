@@ -41,9 +41,9 @@ struct WrittenModel {
   std::vector<std::string> notes;  // what the user should know, a line each
 };
 
-// Where a model may be written to: `target`, with links followed. An existing file is overwritten. Throws Error where it
-// is one of the `inputs` (they are read while it is written), or exists and is not a regular file.
-std::filesystem::path output_path(const std::filesystem::path& target, std::span<const std::filesystem::path> inputs);
+// Throws Error where a model cannot be written to `target`: it is one of the `inputs` (they are read while it is
+// written), or exists and is not a regular file.
+void require_model_output(const std::filesystem::path& target, std::span<const std::filesystem::path> inputs);
 
 // The file appears under `path` when it is complete and `check` (which may be empty) has looked at it without throwing;
 // whatever goes wrong before that, nothing is left.

@@ -17,17 +17,6 @@ constexpr std::string_view kFileType = "general.file_type";
 constexpr std::string_view kQuantizationVersionKey = "general.quantization_version";
 constexpr std::uint32_t kCurrentVersion = 2;
 
-// Every file of the set, so that none of them is written to.
-std::vector<std::filesystem::path> parts_of(const std::filesystem::path& source, std::uint32_t n_parts) {
-  std::vector<std::filesystem::path> paths = {source};
-  auto name = gguf::parse_part_name(source);
-  for (std::uint32_t i = 1; name && n_parts > 1 && i <= n_parts; ++i) {
-    name->index = i;
-    paths.push_back(gguf::part_path(source.parent_path(), *name));
-  }
-  return paths;
-}
-
 // A key of the architecture that is a count, or 0.
 std::int64_t count_of(const gguf::File& file, std::string_view key) {
   const gguf::Value* architecture = file.find("general.architecture");
@@ -83,7 +72,7 @@ OutputTensor output_of(const gguf::File& file, const gguf::TensorInfo& tensor, c
 WrittenModel quantize_model(const QuantizeOptions& options, ThreadPool& pool, const WriteProgress& progress) {
   const gguf::File file = gguf::File::open(options.source);
   const std::string shown = printable(options.source.native(), std::numeric_limits<std::size_t>::max());
-  const std::filesystem::path target = output_path(options.target, parts_of(options.source, file.parts()));
+  require_model_output(options.target, gguf::files_of_set(options.source, file.parts()));
   if (file.tensors().empty()) fail(ErrorCode::bad_file, "{}: there are no tensors in the file", shown);
   FormatChooser chooser(*options.format, {.n_layers = count_of(file, "block_count"),
                                           .n_experts = count_of(file, "expert_count"),
@@ -97,7 +86,7 @@ WrittenModel quantize_model(const QuantizeOptions& options, ThreadPool& pool, co
   } catch (const Error& error) {  // the file's name, which they do not know
     fail(error.code(), "{}: {}", shown, error.what());
   }
-  WrittenModel written = write_model(target, output, pool, progress);
+  WrittenModel written = write_model(options.target, output, pool, progress);
   written.notes = chooser.notes();
   return written;
 }

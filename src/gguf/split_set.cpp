@@ -49,6 +49,16 @@ std::filesystem::path part_path(const std::filesystem::path& folder, const PartN
   return folder / fmt::format("{}-{:05}{}{:05}{}", name.stem, name.index, kOf, name.count, kEnding);
 }
 
+std::vector<std::filesystem::path> files_of_set(const std::filesystem::path& path, std::uint32_t count) {
+  std::vector<std::filesystem::path> files = {path};
+  auto name = parse_part_name(path);
+  for (std::uint32_t i = 1; name && count > 1 && i <= count; ++i) {
+    name->index = i;
+    files.push_back(part_path(path.parent_path(), *name));
+  }
+  return files;
+}
+
 SplitKeys split_keys(const Header& header, const std::string& shown) {
   const auto count = integer_key(header, shown, kSplitCountKey);
   const auto number = integer_key(header, shown, kSplitNumberKey);

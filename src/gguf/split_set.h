@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gguf/header_parser.h"
 
@@ -23,6 +24,9 @@ struct PartName {
 // Null unless the last component of `path` is NAME-IIIII-of-CCCCC.gguf.
 std::optional<PartName> parse_part_name(const std::filesystem::path& path);
 std::filesystem::path part_path(const std::filesystem::path& folder, const PartName& name);
+
+// Every file of a set of `count` parts of which `path` is one; `path` alone where the set has one.
+std::vector<std::filesystem::path> files_of_set(const std::filesystem::path& path, std::uint32_t count);
 
 struct SplitKeys {
   std::uint64_t number = 0;  // from 0

@@ -71,9 +71,10 @@ struct TemplatePiece {
 
 struct TemplateLimits {
   std::size_t max_source_bytes = std::size_t{1} << 20;
-  std::uint64_t max_steps = 20'000'000;                // expressions, statements, items and blocks of 64 bytes handled
-  std::size_t max_text_bytes = std::size_t{64} << 20;  // of the result, and of any text on the way to it
-  int max_depth = 1000;                                // recursion of macros, expressions and data together
+  std::uint64_t max_steps = 20'000'000;                 // expressions, statements, items and blocks of 64 bytes handled
+  std::size_t max_text_bytes = std::size_t{64} << 20;   // of the result, and of any text on the way to it
+  std::size_t max_kept_bytes = std::size_t{256} << 20;  // of all texts that are alive at a time
+  int max_depth = 1000;                                 // recursion of macros, expressions and data together
 };
 
 namespace jinja {

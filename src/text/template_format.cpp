@@ -248,7 +248,7 @@ TextPtr to_text(Runtime& runtime, const Value& value) {
   } else {
     out.append(plain_repr(value), true);
   }
-  return std::make_shared<const Text>(std::move(out));
+  return runtime.keep(std::move(out));
 }
 
 Text to_json(Runtime& runtime, const Value& value, const JsonFormat& format) {

@@ -34,6 +34,7 @@ Value sort_key(Runtime& runtime, const Value& item, const Value* attribute, bool
   const bool whole = attribute == nullptr || attribute->is<None>();
   const Value key = whole ? item : by_path(runtime, item, *attribute);
   if (case_sensitive || key.text() == nullptr) return key;
+  runtime.step_characters(key.text()->size());
   return runtime.text(lower_case(*key.text()));
 }
 

@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace conclave::jinja {
+namespace {
+
+// Counted for as long as it lives.
+struct KeptText {
+  KeptText(Text t, std::shared_ptr<std::size_t> bytes) : text(std::move(t)), kept_bytes(std::move(bytes)) {
+    *kept_bytes += text.size();
+  }
+  ~KeptText() { *kept_bytes -= text.size(); }
+  KeptText(const KeptText&) = delete;
+  KeptText& operator=(const KeptText&) = delete;
+
+  const Text text;
+  const std::shared_ptr<std::size_t> kept_bytes;
+};
+
+}  // namespace
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
@@ -25,7 +41,15 @@ Value Runtime::text(Text text) {
   check_length(text.size());
   step(3);
   step_bytes(text.size());
-  return std::make_shared<const Text>(std::move(text));
+  return keep(std::move(text));
+}
+
+TextPtr Runtime::keep(Text text) {
+  if (text.size() > limits_.max_kept_bytes - *kept_bytes_) {
+    wrong("it keeps more than {} bytes of text", limits_.max_kept_bytes);
+  }
+  const auto kept = std::make_shared<const KeptText>(std::move(text), kept_bytes_);
+  return {kept, &kept->text};
 }
 
 List* Runtime::sequence(std::vector<Value> items, bool is_tuple) {

@@ -47,10 +47,14 @@ class Runtime {
   void step(std::uint64_t n = 1);
   // The work of reading or making that many bytes.
   void step_bytes(std::size_t bytes) { step(1 + bytes / kBytesPerStep); }
+  // The work of looking up each character of that many bytes: its case, its class.
+  void step_characters(std::size_t bytes) { step(1 + bytes / kCharactersPerStep); }
   // A text is about to become that long.
   void check_length(std::size_t bytes) const;
 
   Value text(Text text);
+  // What is alive of these counts towards the limit.
+  TextPtr keep(Text text);
   Value text(std::string_view bytes, bool trusted = true) { return text(Text(bytes, trusted)); }
   List* list(std::vector<Value> items) { return sequence(std::move(items), false); }
   List* tuple(std::vector<Value> items) { return sequence(std::move(items), true); }
@@ -74,11 +78,13 @@ class Runtime {
 
  private:
   static constexpr std::size_t kBytesPerStep = 64;
+  static constexpr std::size_t kCharactersPerStep = 2;
 
   List* sequence(std::vector<Value> items, bool is_tuple);
 
   TemplateLimits limits_;
   std::uint64_t steps_ = 0;
+  std::shared_ptr<std::size_t> kept_bytes_ = std::make_shared<std::size_t>(0);  // texts may outlive the rest
   int depth_ = 0;
   std::deque<List> lists_;
   std::deque<Dict> dicts_;

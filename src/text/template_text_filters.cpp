@@ -12,7 +12,7 @@ Value trim(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto args = arguments.bind("trim", {"chars"}, 0);
   const TextPtr text = to_text(runtime, value);
   const bool blanks = args[0] == nullptr || args[0]->is<None>();
-  runtime.step_bytes(text->size() + (blanks ? 0 : text_argument("trim", *args[0]).size()));
+  runtime.step_characters(text->size() + (blanks ? 0 : text_argument("trim", *args[0]).size()));
   return runtime.text(stripped(*text, blanks ? nullptr : args[0]->text(), Sides::both));
 }
 
@@ -20,7 +20,7 @@ template <Text (*Convert)(const Text&)>
 Value convert(Runtime& runtime, const Value& value, const Arguments& arguments) {
   arguments.bind("this filter", {}, 0);
   const TextPtr text = to_text(runtime, value);
-  runtime.step_bytes(text->size());
+  runtime.step_characters(text->size());
   return runtime.text(Convert(*text));
 }
 
@@ -100,7 +100,7 @@ Value wordcount(Runtime& runtime, const Value& value, const Arguments& arguments
   std::int64_t n = 0;
   bool in_word = false;
   const TextPtr text = to_text(runtime, value);
-  runtime.step_bytes(text->size());
+  runtime.step_characters(text->size());
   for (std::size_t at = 0; at < text->size();) {
     const CodePoint c = code_point_at(text->view(), at);
     const bool letter = c.value == '_' || c.value >= 0x80 || (c.value >= '0' && c.value <= '9') || is_cased(c.value);

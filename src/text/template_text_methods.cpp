@@ -107,7 +107,7 @@ Value partition(Runtime& runtime, const Text& text, const Arguments& arguments, 
 Value strip(Runtime& runtime, const Text& text, const Arguments& arguments, Sides sides) {
   const auto args = arguments.bind("strip", {"chars"}, 0);
   const bool blanks = args[0] == nullptr || args[0]->is<None>();
-  if (!blanks) runtime.step_bytes(text_argument("strip", *args[0]).size());
+  if (!blanks) runtime.step_characters(text.size() + text_argument("strip", *args[0]).size());
   return runtime.text(stripped(text, blanks ? nullptr : args[0]->text(), sides));
 }
 
@@ -279,6 +279,7 @@ Value call_text_method(Runtime& runtime, const Text& self, std::string_view name
     return runtime.text(centered(runtime, self, integer_or(args[0], 0)));
   }
   arguments.bind(name, {}, 0);
+  runtime.step_characters(self.size());
   if (name == "upper") return runtime.text(upper_case(self));
   if (name == "lower" || name == "casefold") return runtime.text(lower_case(self));
   if (name == "capitalize") return runtime.text(capitalized(self));

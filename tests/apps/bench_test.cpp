@@ -15,8 +15,29 @@ class Bench : public ProgramTest {
 TEST_F(Bench, RefusesWrongUsage) {
   for (const char* arguments :
        {"", "--json", "--colour", "--kernels stray", "--kernels -t 0", "--kernels -t x", "--kernels --threads 1025",
-        "--kernels --memory 0.1", "--kernels --memory x", "--kernels --op", "--targets --scratch"}) {
+        "--kernels --memory 0.1", "--kernels --memory x", "--kernels --memory nan", "--kernels --memory inf",
+        "--kernels --op", "--targets --scratch"}) {
     expect_wrong_usage(arguments);
+  }
+}
+
+TEST_F(Bench, RefusesOptionsThatDoNothing) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--targets --op moe_ffn", "--op does nothing without --kernels"},
+      {"--targets --tokens 1", "--tokens does nothing without --kernels"},
+      {"--targets --format q8_0", "--format does nothing without --kernels"},
+      {"--kernels --phase decode", "--phase does nothing on the CPU"},
+      {"--kernels --stages", "--stages does nothing on the CPU"},
+      {"--kernels --device cuda --op moe_ffn", "--op does nothing on a GPU"},
+      {"--kernels --device cuda:0 --format q8_0", "--format does nothing on a GPU"},
+      {"--kernels --device cuda --all", "--all does nothing on a GPU"},
+      {"--kernels --device cuda --memory 8", "--memory does nothing on a GPU"},
+      {"--plan --device metal --skew zipf", "--skew does nothing with --plan"},
+      {"--plan --device metal --format q4_k,q8_0", "--plan takes one --format"},
+  };
+  for (const auto& [arguments, part] : wrong) {
+    expect_wrong_usage(arguments);
+    EXPECT_TRUE(has(run(arguments).err, part)) << arguments;
   }
 }
 
@@ -30,6 +51,7 @@ TEST_F(Bench, RefusesWhatIsNotThere) {
       {"--tokens 0", "--tokens: '0' is not a whole number from 1 to "},
       {"--tokens 1,x", "--tokens: 'x' is not a whole number"},
       {"--skew nonsense", "--skew: there is no skew 'nonsense'; there are: uniform, zipf, one-hot"},
+      {"--device auto", "there is no device 'auto' to benchmark; there is: cpu"},
       {"--device ref", "there is no device 'ref' to benchmark; there is: cpu"},
       {"--op rms_norm --scratch /nonexistent/x", "/nonexistent/x"},
   };
@@ -178,6 +200,7 @@ TEST_F(Bench, Help) {
   const Outcome r = run("--help");
   EXPECT_EQ(r.exit_code, 0);
   EXPECT_TRUE(has(r.out, "conclave bench --kernels --op moe_ffn")) << r.out;
+  EXPECT_TRUE(has(r.out, "deepseek-like")) << r.out;
   EXPECT_TRUE(has(r.out, "conclave bench -m model.gguf -p 512 -n 128 -b 1,2,4,8")) << r.out;
 }
 

@@ -1,5 +1,6 @@
 // `conclave route` as a shell sees it.
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,9 @@ class RouteTest : public ProgramTest {
   // An error that leaves no file behind, whole or not.
   void refuses(const std::string& arguments, const std::string& part) const {
     expect_error(on_model(arguments + " --out '" + path("heat.png") + "'"), part);
+    leaves_nothing();
+  }
+  void leaves_nothing() const {
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       EXPECT_TRUE(entry.path().filename() == "stdout" || entry.path().filename() == "stderr") << entry.path();
     }
@@ -145,6 +149,34 @@ TEST_F(RouteTest, BadRequestsAreOneLineAndLeaveNoFile) {
   expect_error(run("-m '" + path("none.gguf") + "' -p abc"), "none.gguf: cannot open");
 }
 
+TEST_F(RouteTest, NeverWritesOverTheModel) {
+  std::filesystem::create_symlink(model_.path(), path("model.png"));
+  const std::string bytes = read_all(model_.path());
+  expect_error(on_model("-p abc --out '" + path("model.png") + "'"), "the output is the input");
+  EXPECT_EQ(read_all(model_.path()), bytes);
+  EXPECT_TRUE(std::filesystem::is_symlink(path("model.png")));
+}
+
+TEST_F(RouteTest, InterruptedItLeavesNothing) {
+  for (const char* signal : {"INT", "TERM"}) {
+    std::string tokens = "1";
+    for (int i = 0; i < 30'000; ++i) tokens += ",2";  // seconds of work: attention grows with the square
+    const Outcome r = run("-m '" + model_.path().string() + "' -o '" + path("heat.png") + "' --tokens " + tokens,
+                          std::string("timeout --preserve-status -s ") + signal + " 0.5");
+    EXPECT_EQ(r.exit_code, std::string(signal) == "INT" ? 130 : 143);
+    EXPECT_EQ(r.err, "error: interrupted: nothing was written\n");
+    leaves_nothing();
+  }
+}
+
+TEST_F(RouteTest, WritesThroughAFifo) {
+  const std::string jsonl = written("-p abc", "trace.jsonl");
+  ASSERT_EQ(::mkfifo(path("fifo.jsonl").c_str(), 0600), 0);
+  const std::string fifo = "'" + path("fifo.jsonl") + "'";
+  EXPECT_EQ(on_model("-p abc -o " + fifo + " >/dev/null & timeout 20 cat " + fifo).out, jsonl);
+  EXPECT_TRUE(std::filesystem::is_fifo(path("fifo.jsonl")));
+}
+
 TEST_F(RouteTest, FilesWithoutAVocabularyTakeTokens) {
   testing::ModelFixture bare = testing::tiny_model("olmoe");
   testing::retype_blocks(bare, DType::f32);
@@ -160,6 +192,7 @@ TEST_F(RouteTest, FilesWithoutAVocabularyTakeTokens) {
 TEST_F(RouteTest, WrongUsage) {
   expect_wrong_usage("");
   expect_wrong_usage("-m x");
+  expect_wrong_usage("-m '' -p x");
   expect_wrong_usage("-m x -p a --tokens 1");
   expect_wrong_usage("-m x --tokens 1,x");
   expect_wrong_usage("-m x -p a --out heat.gif");

@@ -207,6 +207,25 @@ TEST_F(Run, AnEmptyPromptNeedsABeginToken) {
   EXPECT_EQ(parsed(r)["prompt_tokens"], 1);
 }
 
+TEST_F(Run, ThePromptIsReadBeforeTheModel) {
+  const std::string absent = "-m '" + path("none.gguf") + "' ";
+  expect_error(run(absent + "-f '" + path("none.txt") + "'"), "none.txt: cannot open");
+  expect_error(run(absent + "--tokens ''"), "there are no tokens");
+}
+
+TEST_F(Run, ClosedStreamsAreNotTheModel) {
+  const std::string model = "-m '" + model_.path().string() + "' ";
+  expect_error(run(model + "-n 1 <&-"), "the prompt is empty");
+  EXPECT_EQ(run(model + "-p x -n 1 --json <&- | cat").exit_code, 0);
+}
+
+TEST_F(Run, AContextBeyondTheTrainedOneIsTold) {
+  const std::string said = "note: a context of 8193 tokens; the model was trained for 8192\n";
+  EXPECT_TRUE(has(on_model("-p x -n 1 --ctx 8193").err, said));
+  EXPECT_FALSE(has(on_model("-p x -n 1 --ctx 8192").err, "trained"));
+  EXPECT_EQ(on_model("-p x -n 1 --ctx 8193 -q").err, "");
+}
+
 TEST_F(Run, BadInputsAreOneLine) {
   expect_error(run("-m '" + path("none.gguf") + "' -p x"), "none.gguf: cannot open");
   expect_error(run("-m '" + folder_.string() + "' -p x"), "this is a directory");
@@ -226,6 +245,7 @@ TEST_F(Run, BadInputsAreOneLine) {
 }
 
 TEST_F(Run, WrongUsage) {
+  expect_wrong_usage("-m '' -p x");
   expect_wrong_usage("-p x -f y");
   expect_wrong_usage("-p x --tokens 1");
   expect_wrong_usage("--tokens 1,x");

@@ -1,6 +1,7 @@
 // The interface: conversations, ChatML, which characters are trusted, limits and errors.
 #include "text/chat_template.h"
 
+#include "text/cpu_time.h"
 #include "text/render.h"
 
 namespace conclave {
@@ -244,6 +245,36 @@ TEST(TemplateLimits, ATemplateThatGrowsEnds) {
     EXPECT_EQ(error_of(source, small), expected) << source;
   }
   EXPECT_EQ(render("{{ 'a' * 1000 }}", small).size(), 1000U);
+}
+
+TEST(TemplateLimits, ATemplateThatKeepsTextsEnds) {
+  const TemplateLimits small{.max_kept_bytes = 10'000};
+  const std::string expected = "chat template, line 1: it keeps more than 10000 bytes of text";
+  for (const std::string_view source : {
+           "{% set l = [] %}{% for i in range(9) %}{% set _ = l.append('a' * 2000) %}{% endfor %}",
+           "{{ (['A' * 2000] * 9)|sort|length }}",
+           "{{ ([['a' * 2000]] * 9)|map('string')|list|length }}",
+       }) {
+    EXPECT_EQ(error_of(source, small), expected) << source;
+  }
+  // What is gone does not count.
+  EXPECT_EQ(render("{% for i in range(99) %}{{ ('a' * 2000)|length // 2000 }}{% endfor %}", small).size(), 99U);
+}
+
+TEST(TemplateLimits, ATemplateThatWorksOnLongTextsEnds) {
+  for (const std::string_view source : {
+           "{{ (['a' * 100000] * 100000)|sort|length }}",
+           "{{ (['a' * 100000] * 100000)|unique|list|length }}",
+           "{{ (['a' * 100000] * 100000)|max|length }}",
+           "{{ (['a' * 100000] * 100000)|map('title')|list|length }}",
+           "{{ (['a' * 100000] * 100000)|map('wordcount')|sum }}",
+           "{% set a = 'a' * 100000 %}{% for i in range(100000) %}{% set _ = a.title() %}{% endfor %}",
+           "{% set a = 'a' * 100000 %}{% for i in range(100000) %}{% set _ = a.strip('a') %}{% endfor %}",
+       }) {
+    const testing::CpuTimer timer;
+    EXPECT_EQ(error_of(source), "chat template, line 1: it does not end within 20000000 steps") << source;
+    EXPECT_LT(timer.seconds(), 5 * testing::kSlower) << source;
+  }
 }
 
 TEST(TemplateLimits, ATemplateThatRecursesEnds) {
