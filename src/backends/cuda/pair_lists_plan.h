@@ -32,11 +32,15 @@ constexpr int row_chunk_bytes(DType type) {
   return type == DType::q6_k ? kChunk + 48 : kChunk + 16;
 }
 
-// What a strip costs without its rows, and each of them.
+// What a strip costs without its rows, and each of them. Of q6_k it is the rows: H200, 2026-11-17, 8 tokens 52.2 us with
+// the others' cost and 51.5 with its own.
 struct PairCost {
   std::int32_t strip = 1;
   std::int32_t row = 3;
 };
+constexpr PairCost pair_cost(DType type) {
+  return type == DType::q6_k ? PairCost{1, 10} : PairCost{};
+}
 
 struct PairCut {
   std::int32_t columns = 1;         // of a strip
@@ -71,6 +75,7 @@ constexpr PairCut pair_cut(const OneRowArgs& args) {
              16);
   cut.together = narrow(std::min<std::int64_t>(kWarp / tiles / columns, 4));
   cut.terms_bytes = (cut.together * tiles * kWarp + kOneChunks) * (is_affine(args.type) ? 8 : 4);
+  cut.cost = pair_cost(args.type);
   cut.by_chunks = narrow(65536 / chunks + 1);
   cut.by_step = narrow(65536 / args.x_step + 1);
   cut.ring_bytes = cut.slots * tiles * cut.tile_bytes;
@@ -81,17 +86,13 @@ constexpr PairCut pair_cut(const OneRowArgs& args) {
   return cut;
 }
 
-// As many pairs as it is faster for than one_row and few_boxes. H200, 2026-11-16, us of a layer of 2048 x 768: q4_k 8
-// tokens of 8 experts 49.1 to 43.2, 16 72.9 to 64.8; with `down` of q6_k 4 tokens 35.9 to 34.8, but 8 54.5, where one_row
-// for `down` alone makes it 52.2.
-constexpr std::int64_t most_list_pairs(DType type) {
-  return type == DType::q6_k ? 32 : kOnePairs;
-}
-// Whether it takes such a product. Columns lie one after another.
+// Whether it takes such a product, and is faster at it than one_row and few_boxes. Columns lie one after another. H200,
+// 2026-11-16, us of a layer of 2048 x 768, 8 and 16 tokens of 8 experts: q4_k 49.1 to 43.2 and 72.9 to 64.8; `down` of
+// q6_k, with gate and up by lists either way, 51.9 to 51.5 (one_row's) and 83.9 to 79.9 (all by few_boxes).
 constexpr bool takes_pair_lists(const OneRowArgs& args) {
   const bool superblocks = is_affine(args.type) || args.type == DType::q6_k;
-  return args.hopper && args.experts != nullptr && superblocks && args.rows <= most_list_pairs(args.type) &&
-         args.chunks > 0 && args.chunks <= kOneChunks &&
+  return args.hopper && args.experts != nullptr && superblocks && args.rows <= kOnePairs && args.chunks > 0 &&
+         args.chunks <= kOneChunks &&
          (args.up == nullptr || (args.type == DType::q4_k && args.up_column == args.w_column)) &&
          pair_shared_bytes(pair_cut(args)) <= kPairRoom;
 }
