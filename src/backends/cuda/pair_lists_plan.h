@@ -1,12 +1,13 @@
-// Products of few pairs of token and expert with superblock weights on Hopper: what decoding some sequences needs. Bound
-// by the bytes of the weights. Bits as in product_plan.h.
+// Products of few pairs of token and expert with superblock weights on Hopper: what decoding some sequences needs.
+// Bound by the bytes of the weights. Bits as in product_plan.h.
 //
-// Pairs of the same expert are a list, up to kListRows of them, so that weights are read once for all. Every block finds
-// the lists itself: pairs are few. The columns of all lists, in strips of up to 32 superblocks, are dealt out to the
-// blocks, one after another and as much work to each. A block's strips come by bulk copies to a ring; those of `down` are
-// asked for while gate and up are still multiplied. Warps take strips as they get room. A lane has one superblock of a
-// strip, and the row's part that meets it, int8, in registers: nothing is added across lanes but what superblocks add to
-// an output, through shared memory and in their order.
+// Pairs of the same expert are a list, up to kListRows of them, so that weights are read once for all. Every block
+// finds the lists itself: pairs are few. The columns of all lists, in strips of up to 32 superblocks, are dealt out to
+// the blocks, one after another and as much work to each. A block's strips come by bulk copies to its warps' rings;
+// those of `down` are asked for while gate and up are still multiplied. Warps take strips as they get room, those of
+// the list with more rows first. A lane has one superblock of a strip, and the row's part that meets it, int8, in
+// registers: nothing is added across lanes but what superblocks add to an output, through shared memory and in their
+// order.
 #pragma once
 
 #include "backends/cuda/one_row_plan.h"
@@ -32,8 +33,8 @@ constexpr int row_chunk_bytes(DType type) {
   return type == DType::q6_k ? kChunk + 48 : kChunk + 16;
 }
 
-// What a strip costs without its rows, and each of them. Of q6_k it is the rows: H200, 2026-11-17, 8 tokens 52.2 us with
-// the others' cost and 51.5 with its own.
+// What a strip costs without its rows, and each of them. Of q6_k it is the rows: H200, 2026-11-17, 8 tokens 52.2 us
+// with the others' cost and 51.5 with its own.
 struct PairCost {
   std::int32_t strip = 1;
   std::int32_t row = 3;
