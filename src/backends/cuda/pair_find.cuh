@@ -15,6 +15,9 @@ struct ListPart {
   std::int32_t pair[kListRows];
   std::int32_t first;  // strip
   std::int32_t count;  // of strips
+  std::int32_t bytes;  // from the first strip to the matrix's end
+  const std::byte* w;  // from the first strip on
+  const std::byte* up;
 };
 
 struct PairShared {
@@ -87,6 +90,10 @@ __device__ __forceinline__ void find_parts(const OneRowArgs& args, const PairCut
     part.rows = rows;
     part.first = strip_of(from);
     part.count = strip_of(to) - part.first;
+    const int at = part.first * cut.tile_bytes;
+    part.bytes = args.n * static_cast<int>(args.w_column) - at;
+    part.w = args.w + expert * args.w_expert + at;
+    part.up = args.up + expert * args.up_expert + at;
     int found = 0;
 #pragma unroll
     for (int i = 0; i < kOnePairs / kWarp; ++i) {

@@ -5,6 +5,7 @@
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/pair_rows.cuh"
 #include "backends/cuda/plain_dot.cuh"
+#include "backends/cuda/read_once.cuh"
 #include "backends/cuda/whole_unit.cuh"
 
 namespace conclave::cuda {
@@ -20,7 +21,8 @@ struct StripCopies {
   PairShared& shared;
   unsigned ring;
   unsigned arrived;
-  int first_count;  // strips of the first part
+  int lead;         // the list whose strips come first
+  int first_count;  // they are so many
   int end;          // of both
   int next = 0;     // to be asked for
   int next_slot = 0;
@@ -40,15 +42,14 @@ struct StripCopies {
     if (next >= end) return;
     if (threadIdx.x % kWarp == 0) {
       const bool second = next >= first_count;
-      const ListPart& part = shared.parts[second ? 1 : 0];
-      const int at = (part.first + next - (second ? first_count : 0)) * cut.tile_bytes;
-      const std::int64_t expert = part.expert;
-      const std::byte* from = (i == 0 ? args.w + expert * args.w_expert : args.up + expert * args.up_expert) + at;
+      const ListPart& part = shared.parts[second ? 1 - lead : lead];
+      const int at = (second ? next - first_count : next) * cut.tile_bytes;
       const unsigned barrier = arrived + 8 * (kTiles * next_slot + i);
-      const int bytes = min(cut.tile_bytes, args.n * static_cast<int>(args.w_column) - at);
+      const int bytes = min(cut.tile_bytes, part.bytes - at);
       if (i == 0) shared.strip[threadIdx.x / kWarp][next_slot] = next;
       expect_bytes(barrier, bytes);
-      copy_bulk(ring + (kTiles * next_slot + i) * cut.tile_bytes, from, bytes, barrier);
+      copy_bulk_once(ring + (kTiles * next_slot + i) * cut.tile_bytes, (i == 0 ? part.w : part.up) + at, bytes,
+                     barrier);
     }
     if constexpr (i == kTiles - 1) {
       if (++next_slot == cut.slots) next_slot = 0;
@@ -114,11 +115,12 @@ struct WarpTerms {
   __device__ __forceinline__ void add_up() {
     __syncwarp();
     const Term* terms = at + (min(sum_of, count - 1) * (kGateUp ? 2 : 1) + tile) * kWarp + column * args.chunks;
+    constexpr int kTermsAtOnce = 4;
     float y = 0.0F;
 #pragma unroll 1
-    for (int from = 0; from < args.chunks; from += kPassUnits) {
+    for (int from = 0; from < args.chunks; from += kTermsAtOnce) {
 #pragma unroll
-      for (int c = 0; c < kPassUnits; ++c) {
+      for (int c = 0; c < kTermsAtOnce; ++c) {
         const Term term = terms[from + c];  // past the last chunk: whatever lies there
         y = from + c < args.chunks ? with(y, term) : y;
       }
@@ -160,14 +162,17 @@ __global__ void __launch_bounds__(kPairThreads, 2)
   // `down` comes after a kernel that has seen the experts.
   begin_unless(!kGateUp);
   find_parts(args, cut, masks, shared);
-  const int first_count = shared.parts[0].count;
+  // Strips with more rows first: what is left at the end is short.
+  const int lead = shared.parts[1].count > 0 && shared.parts[1].rows > shared.parts[0].rows ? 1 : 0;
+  const int first_count = shared.parts[lead].count;
   StripCopies<kGateUp> copies{args,
                               cut,
                               shared,
                               kept_address(rings + warp * cut.ring_bytes),
                               kept_address(shared.arrived[warp]),
+                              lead,
                               first_count,
-                              first_count + shared.parts[1].count,
+                              first_count + shared.parts[1 - lead].count,
                               warp};
   ChunksOnTheWay<type, kGateUp> chunks_asked(args, cut, shared);
   if (kGateUp) chunks_asked.ask();  // before weights, behind which they would have to wait
@@ -191,7 +196,7 @@ __global__ void __launch_bounds__(kPairThreads, 2)
   while (copies.pending > 0) {
     unsigned tile = copies.await(0);
     const int strip = shared.strip[warp][copies.slot];
-    const int list = strip < first_count ? 0 : 1;
+    const int list = strip < first_count ? lead : 1 - lead;
     const ListPart& part = shared.parts[list];
     const int n_rows = part.rows;
 #pragma unroll 1
@@ -214,7 +219,7 @@ __global__ void __launch_bounds__(kPairThreads, 2)
           copies.template ask<1>();
         }
       }
-      terms.end_strip(part.first + strip - (list == 0 ? 0 : first_count), list, r, plain);
+      terms.end_strip(part.first + (strip < first_count ? strip : strip - first_count), list, r, plain);
     }
     copies.pass();
   }

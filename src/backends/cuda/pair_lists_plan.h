@@ -1,12 +1,13 @@
-// Products of few pairs of token and expert with superblock weights on Hopper: what decoding some sequences needs. Bound
-// by the bytes of the weights. Bits as in product_plan.h.
+// Products of few pairs of token and expert with superblock weights on Hopper: what decoding some sequences needs.
+// Bound by the bytes of the weights. Bits as in product_plan.h.
 //
-// Pairs of the same expert are a list, up to kListRows of them, so that weights are read once for all. Every block finds
-// the lists itself: pairs are few. The columns of all lists, in strips of up to 32 superblocks, are dealt out to the
-// blocks, one after another and as much work to each. A block's strips come by bulk copies to a ring; those of `down` are
-// asked for while gate and up are still multiplied. Warps take strips as they get room. A lane has one superblock of a
-// strip, and the row's part that meets it, int8, in registers: nothing is added across lanes but what superblocks add to
-// an output, through shared memory and in their order.
+// Pairs of the same expert are a list, up to kListRows of them, so that weights are read once for all. Every block
+// finds the lists itself: pairs are few. The columns of all lists, in strips of up to 32 superblocks, are dealt out to
+// the blocks, one after another and as much work to each. A block's strips come by bulk copies to its warps' rings;
+// those of `down` are asked for while gate and up are still multiplied. Warps take strips as they get room, those of
+// the list with more rows first. A lane has one superblock of a strip, and the row's part that meets it, int8, in
+// registers: nothing is added across lanes but what superblocks add to an output, through shared memory and in their
+// order.
 #pragma once
 
 #include "backends/cuda/one_row_plan.h"
@@ -32,11 +33,15 @@ constexpr int row_chunk_bytes(DType type) {
   return type == DType::q6_k ? kChunk + 48 : kChunk + 16;
 }
 
-// What a strip costs without its rows, and each of them.
+// What a strip costs without its rows, and each of them. Of q6_k it is the rows: H200, 2026-11-17, 8 tokens 52.2 us
+// with the others' cost and 51.5 with its own.
 struct PairCost {
   std::int32_t strip = 1;
   std::int32_t row = 3;
 };
+constexpr PairCost pair_cost(DType type) {
+  return type == DType::q6_k ? PairCost{1, 10} : PairCost{};
+}
 
 struct PairCut {
   std::int32_t columns = 1;         // of a strip
@@ -71,6 +76,7 @@ constexpr PairCut pair_cut(const OneRowArgs& args) {
              16);
   cut.together = narrow(std::min<std::int64_t>(kWarp / tiles / columns, 4));
   cut.terms_bytes = (cut.together * tiles * kWarp + kOneChunks) * (is_affine(args.type) ? 8 : 4);
+  cut.cost = pair_cost(args.type);
   cut.by_chunks = narrow(65536 / chunks + 1);
   cut.by_step = narrow(65536 / args.x_step + 1);
   cut.ring_bytes = cut.slots * tiles * cut.tile_bytes;
@@ -81,17 +87,13 @@ constexpr PairCut pair_cut(const OneRowArgs& args) {
   return cut;
 }
 
-// As many pairs as it is faster for than one_row and few_boxes. H200, 2026-11-16, us of a layer of 2048 x 768: q4_k 8
-// tokens of 8 experts 49.1 to 43.2, 16 72.9 to 64.8; with `down` of q6_k 4 tokens 35.9 to 34.8, but 8 54.5, where one_row
-// for `down` alone makes it 52.2.
-constexpr std::int64_t most_list_pairs(DType type) {
-  return type == DType::q6_k ? 32 : kOnePairs;
-}
-// Whether it takes such a product. Columns lie one after another.
+// Whether it takes such a product, and is faster at it than one_row and few_boxes. Columns lie one after another. H200,
+// 2026-11-16, us of a layer of 2048 x 768, 8 and 16 tokens of 8 experts: q4_k 49.1 to 43.2 and 72.9 to 64.8; `down` of
+// q6_k, with gate and up by lists either way, 51.9 to 51.5 (one_row's) and 83.9 to 79.9 (all by few_boxes).
 constexpr bool takes_pair_lists(const OneRowArgs& args) {
   const bool superblocks = is_affine(args.type) || args.type == DType::q6_k;
-  return args.hopper && args.experts != nullptr && superblocks && args.rows <= most_list_pairs(args.type) &&
-         args.chunks > 0 && args.chunks <= kOneChunks &&
+  return args.hopper && args.experts != nullptr && superblocks && args.rows <= kOnePairs && args.chunks > 0 &&
+         args.chunks <= kOneChunks &&
          (args.up == nullptr || (args.type == DType::q4_k && args.up_column == args.w_column)) &&
          pair_shared_bytes(pair_cut(args)) <= kPairRoom;
 }

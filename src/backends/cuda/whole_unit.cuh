@@ -9,9 +9,10 @@
 namespace conclave::cuda {
 
 // Of q6_k lanes go through the quarters of their superblocks in turn, each from another one on: else all would meet in
-// the same banks.
-__device__ __forceinline__ unsigned turned_quarter(int step) {
-  return (threadIdx.x + step) % 4;
+// the same banks. What is `at` bytes on for the lowest bit of a quarter's number, and `at_2` for the other.
+__device__ __forceinline__ unsigned turned(unsigned step, unsigned at, unsigned at_2) {
+  const auto places = [&](unsigned t) { return (t & 1U) * at + (t >> 1 & 1U) * at_2; };
+  return places(threadIdx.x) ^ places(step);
 }
 
 // A row's part: 256 values, and the sums of groups, two in a word.
@@ -29,8 +30,7 @@ struct UnitRow {
     for (int i = 0; i < 16; ++i) {
       unsigned at = chunk + 16 * i;
       if constexpr (type == DType::q6_k) {
-        const unsigned t = turned_quarter(i / 4);
-        at = chunk + (128 * (t / 2) + 16 * (t % 2)) + 32 * (i % 4);
+        at = chunk + turned(i / 4, 16, 128) + 32 * (i % 4);
       }
       const uint4 x = load_shared_16(at);
 #pragma unroll
@@ -125,18 +125,20 @@ requires(is_affine(type)) __device__ __forceinline__ float2
           (row.scale * half_float(head.x >> 16)) * static_cast<float>(low)};
 }
 
-// Byte i of a word, with its sign; the selector says which.
-__device__ __forceinline__ unsigned signed_byte(unsigned i) {
-  return 0x8880U + 0x1111U * i;
-}
+// A byte of a word with its sign, as prmt's selector says. Byte 0 is 0x8880, and each next one 0x1111 on.
 __device__ __forceinline__ int select_byte(unsigned word, unsigned selector) {
   int y;
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(y) : "r"(word), "r"(selector));
   return y;
 }
 
-// Nibbles of `low` and what is above them in `high`, each without the other: one instruction, which the compiler would make
-// two.
+// Instructions as they are written: the compiler would make more of them.
+__device__ __forceinline__ unsigned masked(unsigned x, unsigned mask) {
+  unsigned y;
+  asm("and.b32 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(mask));
+  return y;
+}
+// Nibbles of `low`, and what is above them in `high`.
 __device__ __forceinline__ int with_nibbles(unsigned low, unsigned high) {
   int y;
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(y) : "r"(0x0F0F0F0FU), "r"(low), "r"(high));
@@ -150,18 +152,18 @@ requires(type == DType::q6_k) __device__ __forceinline__
   int total = 0;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    const unsigned t = turned_quarter(step);
-    const unsigned ql_at = tile + at.ql + (64 * (t / 2) + 16 * (t % 2));
+    const unsigned ql_at = tile + at.ql + turned(step, 16, 64);
     const uint4 ql[2] = {load_shared_16(ql_at), load_shared_16(ql_at + 32)};
-    const uint4 qh = load_shared_16(tile + at.qh + 16 * t);
-    const float2 scales = load_shared_8(tile + at.scales + 8 * (t / 2));
-    const unsigned selectors[2] = {signed_byte(t % 2), signed_byte(t % 2 + 2)};
+    const uint4 qh = load_shared_16(tile + at.qh + turned(step, 16, 32));
+    const float2 scales = load_shared_8(tile + at.scales + turned(step, 0, 8));
+    const unsigned byte = turned(step, 0x1111U, 0);
+    const unsigned selectors[2] = {0x8880U ^ byte, 0xAAA2U ^ byte};
     int dot[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       // Of two quarters each, so that above the nibbles there is nothing else.
-      const unsigned even = static_cast<unsigned>(word_of(qh, i)) & 0x33333333U;
-      const unsigned odd = static_cast<unsigned>(word_of(qh, i)) & 0xCCCCCCCCU;
+      const unsigned even = masked(static_cast<unsigned>(word_of(qh, i)), 0x33333333U);
+      const unsigned odd = masked(static_cast<unsigned>(word_of(qh, i)), 0xCCCCCCCCU);
       const unsigned low[2] = {static_cast<unsigned>(word_of(ql[0], i)), static_cast<unsigned>(word_of(ql[1], i))};
       const int level[4] = {with_nibbles(low[0], even << 4), with_nibbles(low[1], odd << 2),
                             with_nibbles(low[0] >> 4, even), with_nibbles(low[1] >> 4, odd >> 2)};
