@@ -336,8 +336,12 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
     const std::int64_t count = std::min(width, item.end_column - n);
     auto* first = scratch_at<float>(run.local, first_at_);
     auto* second = scratch_at<float>(run.local, second_at_);
-    rows.multiply(w, n, count, ahead(spec_.w, w, n + count), first);
-    if (up.defined()) rows.multiply(up, n, count, ahead(spec_.up, up, n + count), second);
+    // Strips are long: each asks for the one that comes next, or the L2 would have to hold three of them.
+    const bool in_turn = up.defined() && width > kTileColumns;
+    rows.multiply(w, n, count, in_turn ? TileRows::ahead(up, n, n + count) : ahead(spec_.w, w, n + count), first);
+    if (up.defined()) {
+      rows.multiply(up, n, count, in_turn ? ahead(spec_.w, w, n + count) : ahead(spec_.up, up, n + count), second);
+    }
     for (std::int64_t at = 0; at < count && up.defined(); at += kTileColumns) {
       float* gate = first + at / kTileColumns * rows.tile_stride();
       const float* factors = second + at / kTileColumns * rows.tile_stride();

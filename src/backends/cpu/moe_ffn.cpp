@@ -3,7 +3,7 @@
 //   route each token and quantise its x          | per token
 //   group the pairs, cut the work                | one thread
 //   pack the rows of an expert together          | per 16 rows, where the kernels want that
-//   gate, up, the activation; quantise hidden    | (expert, rows, columns)
+//   gate, up, the activation; quantise hidden    | (expert, rows, columns); hidden is packed at once
 //   down, combine and the residual               | a few pairs: per block of columns, all experts in it, so that each
 //                                                | expert's weights are read once and no expert output is stored
 //                                                | many: down per (expert, rows, columns), then combine per token

@@ -7,8 +7,8 @@
 //   unpack<part, piece>(columns, weights, part's)      parts 0 to 3, each in kAmxPartPieces pieces
 //
 // where the pieces of a header, and those of a part, share an AmxPart.
-// Parts 0 and 1 write the first half of the chunk, digit[0] and digit[1]; parts 2 and 3 the second: each a quarter where
-// kPartIsQuarter says so.
+// Parts 0 and 1 write the first half of the chunk, digit[0] and digit[1]; parts 2 and 3 the second: each a quarter
+// where kPartIsQuarter says so.
 #pragma once
 
 #include <cstddef>
