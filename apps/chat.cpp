@@ -77,6 +77,7 @@ void Chat::greet() const {
   remark(fmt::format("{}: {:.3g} million parameters, {:.3g} million for a token; context {} tokens; {}",
                      printable(name), static_cast<double>(facts.n_params) / 1e6,
                      static_cast<double>(facts.n_active_params) / 1e6, session_.context(), facts.device));
+  if (const std::string said = long_context_note(session_); !said.empty()) remark(said);
   if (!text_.has_chat_template()) remark("The file has no chat template: ChatML is used.");
   remark("/help lists the commands, Ctrl-D quits.");
 }

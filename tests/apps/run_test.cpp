@@ -342,6 +342,7 @@ TEST_F(RunTerminal, AFullContextIsSaidAndTheChatGoesOn) {
 TEST_F(RunTerminal, CtrlCStopsTheAnswerNotTheChat) {
   test::PtyProgram chat(program({"--ignore-eos", "--ctx", "100000"}), kColumns, 2);
   ASSERT_TRUE(chat.until([&] { return chat.raw(); }));
+  EXPECT_TRUE(has(chat.shown, "a context of 100000 tokens; the model was trained for 8192")) << chat.shown;
   const std::size_t before = chat.shown.size();
   chat.send("hello\r");
   ASSERT_TRUE(chat.until([&] { return !chat.raw() && chat.shown.size() > before + 400; }));
@@ -353,7 +354,7 @@ TEST_F(RunTerminal, CtrlCStopsTheAnswerNotTheChat) {
 
 TEST_F(RunTerminal, CtrlCEndsATextWithItsSpeeds) {
   test::PtyProgram text(program({"-p", "Hello", "--ignore-eos", "--ctx", "100000"}), kColumns, 2);
-  ASSERT_TRUE(text.until([&] { return text.shown.size() > 50; }));
+  ASSERT_TRUE(text.until([&] { return text.shown.size() > 150; }));
   text.send("\x03");
   EXPECT_TRUE(text.until([&] { return has(text.shown, "answer: "); }));
   EXPECT_EQ(WEXITSTATUS(text.finish()), 130);

@@ -290,12 +290,12 @@ TEST(Writer, WorldSaysNo) {
     EXPECT_THROW(writer.finish(), Error);
   }
   // A second part that cannot take its name takes the first one back.
-  std::filesystem::create_directory(dir / "m-00002-of-00002.gguf");
-  dir.put("m-00002-of-00002.gguf/occupied", "");
   Writer writer(dir / "m.gguf", {.max_part_bytes = 4});
   writer.declare("a", DType::f32, {1});
   writer.declare("b", DType::f32, {1});
   writer.write(pattern(8, 0));
+  std::filesystem::create_directory(dir / "m-00002-of-00002.gguf");
+  dir.put("m-00002-of-00002.gguf/occupied", "");
   try {
     writer.finish();
     FAIL() << "no error";
