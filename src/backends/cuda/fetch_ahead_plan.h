@@ -1,10 +1,10 @@
-// Weights of experts fetched into the L2 before the router has said which of them are wanted: of so many tokens nearly all
-// are. The products of experts wait for memory, and what comes between them leaves it idle.
+// Weights of experts fetched into the L2 before the router has said which of them are wanted: of so many tokens nearly
+// all are. The products of experts wait for memory, and what comes between them leaves it idle.
 //
 // dense_tall's blocks do it, a warp that has nothing else to do, when their own weights are there: each for two runs of
 // gate's and up's weights, which lie evenly apart, as the blocks that read them begin.
-// H200, 2026-11-16, 64 tokens of 12 layers: 32,420 to 33,110 tokens/s with 16 MiB, as many with 32. Lost: by the kernels of
-// up to 32 rows (no gain at 32, 2% slower at 8), by the heads before attention (2% slower), `down`'s weights, too.
+// H200, 2026-11-16, 64 tokens of 12 layers: 32,420 to 33,110 tokens/s with 16 MiB, as many with 32. Lost: by the kernels
+// of up to 32 rows (no gain at 32, 2% slower at 8), by the heads before attention (2% slower), `down`'s weights, too.
 #pragma once
 
 #include <algorithm>

@@ -42,8 +42,8 @@ constexpr LaunchPlan head_rows_plan(std::int64_t n_tokens, std::int64_t n_heads,
 static_assert(head_rows_plan(1, 32, 4).blocks == 5 && head_rows_plan(2048, 32, 4).blocks == 2048);
 
 inline constexpr int kManyHeadWarps = 4;
-// Few tokens: blocks of a token, each with some of its heads in turns, no more than run beside a product, and no more than
-// take fewer turns for it.
+// Few tokens: blocks of a token, each with some of its heads in turns, no more than run beside a product, and no more
+// than take fewer turns for it.
 inline constexpr std::int64_t kFewHeadBlocks = 132;
 inline constexpr int kFewHeadWarps = 8;                // of a block,
 inline constexpr int kFewestHeadWarps = 4;             // or these, of up to so many tokens
