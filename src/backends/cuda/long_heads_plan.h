@@ -9,11 +9,12 @@
 // others find out by what ranges are multiplied, then one warp merges them.
 //
 // H200, 2026-11-16, 12 layers, all warps on the same two units and a merge that was slower before: after 4,096
-// positions 2,340 and 2,343 to 2,399 and 2,425 tokens/s, after 32,768 1,522 and 1,519 to 1,612 and 1,626. Where the
+// positions 2,325 to 2,415, 2,419 and 2,405 tokens/s, after 32,768 1,516 to 1,615, 1,606 and 1,580. Where the
 // context is short, a cluster is faster. Once it has begun, keys and values come at 4.4 TB/s, which is all that there
 // is; what is lost is the time before there are queries, and the merge. Lost before: two blocks a multiprocessor (6%),
 // the next kernel started before this one ends (3%), some of the next layer's keys and values fetched into the L2 while
-// the router runs (1 to 5%), and the block's next units while it waits (0 to 3%).
+// the router runs (1 to 5%), and the block's next units while it waits (0 to 3%). No gain: first copies a microsecond
+// sooner, since then the products before them take as much longer; keys and values that leave the L2 first.
 #pragma once
 
 #include "backends/cuda/lone_heads_plan.h"
