@@ -104,7 +104,7 @@ Found routed_groups(Ops ops, std::size_t first, const Target& target) {
       return std::nullopt;
     }
   }
-  auto both = make_route_group(*route, *group, target);
+  auto both = make_route_group(*route, *group, target, nullptr);
   if (both == nullptr) return std::nullopt;
   return FusedOps{first, 2, std::move(both)};
 }

@@ -29,6 +29,7 @@ class GateUpProduct {
                 Activation act, Phase phase, const Tensor& out, ScratchLayout& scratch, const BankOut& made = {},
                 const BankOut& into = {});
   void enqueue(const OpRows& rows, const CudaRun& at, std::string_view op) const;
+  OpBank& bank() { return bank_; }
 
  private:
   Room room_;
@@ -46,9 +47,15 @@ class GateUpProduct {
 // A dense f32 matrix in scratch.
 View float_rows(std::byte* data, std::int64_t rows, std::int64_t columns);
 
+// A step whose rows another launch may make.
+class GateUpStep : public CudaOp {
+ public:
+  virtual OpBank& bank() = 0;
+};
+
 // The ops. `grouped`: the offsets are known to be moe_group's, and down to come after gate_up.
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
-                                     const BankOut& into);
+std::unique_ptr<GateUpStep> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
+                                         const BankOut& into);
 std::unique_ptr<CudaOp> make_down(const MoeDown& op, const Target& target, bool grouped, const BankOut& made);
 
 }  // namespace conclave::cuda

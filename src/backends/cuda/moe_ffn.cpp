@@ -61,13 +61,14 @@ class FfnSequence final : public CudaOp {
     if (pairs) {
       add(make_pairs(op, target));
     } else {
-      if (auto both = make_route_group(sequence.route, sequence.group, target)) {
+      auto gate_up = make_gate_up(sequence.gate_up, target, true, made, hidden);
+      if (auto both = make_route_group(sequence.route, sequence.group, target, &gate_up->bank())) {
         add(std::move(both));
       } else {
         add(make_cuda_op(sequence.route, target));
         add(make_cuda_op(sequence.group, target));
       }
-      add(make_gate_up(sequence.gate_up, target, true, made, hidden));
+      add(std::move(gate_up));
       add(make_down(sequence.down, target, true, hidden));
     }
     if (sequence.shared) add(make_cuda_op(*sequence.shared, target));

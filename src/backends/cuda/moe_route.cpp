@@ -1,5 +1,7 @@
 #include "backends/cuda/moe_route.h"
 
+#include <optional>
+
 #include "backends/cuda/cuda_buffer.h"
 #include "backends/cuda/cuda_check.h"
 #include "backends/cuda/route_tiles_plan.h"
@@ -52,13 +54,19 @@ class CudaMoeRoute final : public CudaOp {
 
 class CudaRouteGroup final : public CudaOp {
  public:
-  CudaRouteGroup(const RouteGroupArgs& args, bool clusters, std::string what)
-      : args_(args), clusters_(clusters), what_(std::move(what)) {}
-  void enqueue(const CudaRun& run) const override { check(launch_route_group(args_, clusters_, run.stream), what_); }
+  // `rows`: those that it makes for the op behind it, in scratch memory of that op.
+  CudaRouteGroup(const RouteGroupArgs& args, bool clusters, std::optional<OpBank> rows, std::string what)
+      : args_(args), clusters_(clusters), rows_(std::move(rows)), what_(std::move(what)) {}
+  void enqueue(const CudaRun& run) const override {
+    RouteGroupArgs args = args_;
+    if (rows_) args.bank = rows_->at(run.scratch);
+    check(launch_route_group(args, clusters_, run.stream), what_);
+  }
 
  private:
   RouteGroupArgs args_;
   bool clusters_;
+  std::optional<OpBank> rows_;
   std::string what_;
 };
 
@@ -76,7 +84,8 @@ class CudaRouteTiles final : public CudaOp {
 
 }  // namespace
 
-std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target) {
+std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target,
+                                         OpBank* rows) {
   const std::int64_t n_tokens = route.logits.dim(0);
   const std::int64_t n_experts = route.logits.dim(1);
   const bool clusters = target.capability >= 90;
@@ -98,7 +107,14 @@ std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& 
                             .live = args.live};
   std::string what =
       fmt::format("moe_route and moe_group {} top {}", shape_text(route.logits.shape()), route.rule.top_k);
-  if (at_once) return std::make_unique<CudaRouteGroup>(both, clusters, std::move(what));
+  if (at_once) {
+    std::optional<OpBank> made;
+    if (rows != nullptr && rows->makes_int8()) {
+      made = *rows;
+      rows->leave();
+    }
+    return std::make_unique<CudaRouteGroup>(both, clusters, std::move(made), std::move(what));
+  }
   return std::make_unique<CudaRouteTiles>(both, std::move(what));
 }
 

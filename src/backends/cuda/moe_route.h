@@ -3,6 +3,7 @@
 
 #include "backends/cuda/cuda_op.h"
 #include "backends/cuda/moe_route_plan.h"
+#include "backends/cuda/row_bank.h"
 
 namespace conclave::cuda {
 
@@ -12,7 +13,9 @@ RouteRule route_rule(const RoutingRule& rule, std::int64_t n_experts, const Tens
 // All but the scratch and the bank.
 RouteArgs route_args(const MoeRoute& op);
 
-// Both in one launch, or in two; null where they cannot be. `group` sorts what `route` chooses.
-std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target);
+// Both in one launch, or in two; null where they cannot be. `group` sorts what `route` chooses. `rows`: of the op
+// behind them, or null; one launch makes them, too, where that op would.
+std::unique_ptr<CudaOp> make_route_group(const MoeRoute& route, const MoeGroup& group, const Target& target,
+                                         OpBank* rows);
 
 }  // namespace conclave::cuda

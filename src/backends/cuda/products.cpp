@@ -236,7 +236,7 @@ class ProductOp final : public CudaOp {
   OpRows rows_ = OpRows::every_row(0, {});
 };
 
-class GateUpOp final : public CudaOp {
+class GateUpOp final : public GateUpStep {
  public:
   GateUpOp(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made, const BankOut& into)
       : name_(fmt::format("moe_gate_up {}", shape_text(op.out.shape()))),
@@ -249,6 +249,7 @@ class GateUpOp final : public CudaOp {
     rows_.fill(at.scratch, at.stream, name_);
     product_.enqueue(rows_, at, name_);
   }
+  OpBank& bank() override { return product_.bank(); }
 
  private:
   std::string name_;
@@ -383,8 +384,8 @@ std::unique_ptr<CudaOp> make_cuda_op(const MoeGateUp& op, const Target& target) 
   return make_gate_up(op, target, false, {}, {});
 }
 
-std::unique_ptr<CudaOp> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
-                                     const BankOut& into) {
+std::unique_ptr<GateUpStep> make_gate_up(const MoeGateUp& op, const Target& target, bool grouped, const BankOut& made,
+                                         const BankOut& into) {
   return std::make_unique<GateUpOp>(op, target, grouped, made, into);
 }
 

@@ -3,19 +3,33 @@
 #include "backends/cuda/launch.cuh"
 #include "backends/cuda/route_group_plan.h"
 #include "backends/cuda/route_token.cuh"
+#include "backends/cuda/row_bank.cuh"
 
 namespace conclave::cuda {
 namespace {
 
+__device__ __forceinline__ void fill_rows(const RowBank& bank, int block, int blocks) {
+  const auto warps = static_cast<int>(blockDim.x) / kWarp;
+  for (std::int64_t i = block * warps + static_cast<int>(threadIdx.x) / kWarp; i < bank.n_rows * bank.chunks;
+       i += blocks * warps) {
+    fill_chunk(bank, i);
+  }
+}
+
+// `blocks`: those that route, all of one cluster.
 template <int kPer, bool kPlain>
-__global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_constant__ RouteGroupArgs args) {
+__global__ void __launch_bounds__(kMostRouting* kWarp)
+    route_group(const __grid_constant__ RouteGroupArgs args, const int blocks) {
   begin();
+  if (static_cast<int>(blockIdx.x) >= blocks) {
+    fill_rows(args.bank, static_cast<int>(blockIdx.x) - blocks, static_cast<int>(gridDim.x) - blocks);
+    return;
+  }
   extern __shared__ std::uint32_t route_words[];
   __shared__ std::int32_t unusable;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const auto threads = static_cast<int>(blockDim.x);
-  const auto blocks = static_cast<int>(gridDim.x);  // all of one cluster
   const auto rank = static_cast<int>(blockIdx.x);
   const RouteRule how = known_rule<kPlain>(args.how);
   const std::int32_t n_experts = how.n_experts;
@@ -98,13 +112,15 @@ __global__ void __launch_bounds__(kMostRouting* kWarp) route_group(const __grid_
 }  // namespace
 
 int launch_route_group(const RouteGroupArgs& args, bool clusters, const Stream& stream) {
-  const LaunchPlan plan = route_group_plan(args.logits.dims[0], args.how.n_experts, args.how.rule, clusters);
+  LaunchPlan plan = route_group_plan(args.logits.dims[0], args.how.n_experts, args.how.rule, clusters);
+  const auto routing = static_cast<int>(plan.blocks);
+  plan.blocks += filling_blocks(args.bank.q != nullptr ? args.bank.n_rows * args.bank.chunks : 0, plan);
   return by_experts_per_lane<32>(args.how.n_experts, [&](auto per) -> int {
     constexpr int kPer = decltype(per)::value;
     if constexpr (kPer <= kPlainPer) {
-      if (is_plain(args.how, args.logits.type)) return launch(route_group<kPer, true>, plan, stream, args);
+      if (is_plain(args.how, args.logits.type)) return launch(route_group<kPer, true>, plan, stream, args, routing);
     }
-    return launch(route_group<kPer, false>, plan, stream, args);
+    return launch(route_group<kPer, false>, plan, stream, args, routing);
   });
 }
 

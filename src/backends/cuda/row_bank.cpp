@@ -53,7 +53,7 @@ RowBank OpBank::at(std::byte* scratch) const {
 }
 
 void OpBank::fill(std::byte* scratch, const Stream& stream, std::string_view op) const {
-  if (made_.given()) return;
+  if (made_.given() || left_) return;
   if (form_ == BankForm::int8) check(launch_fill_bank(at(scratch), stream), op);
   if (form_ == BankForm::bf16) {
     const RowBank bank = at(scratch);

@@ -28,10 +28,15 @@ class OpBank {
   RowBank at(std::byte* scratch) const;
   void fill(std::byte* scratch, const Stream& stream, std::string_view op) const;
 
+  // Whether fill() makes int8 rows; and another launch before the op makes them, as at() says.
+  bool makes_int8() const { return form_ == BankForm::int8 && !made_.given() && !left_; }
+  void leave() { left_ = true; }
+
  private:
   RowBank bank_;
   BankForm form_;
   BankOut made_;
+  bool left_ = false;
   std::int64_t q_at_ = 0;
   std::int64_t scale_at_ = 0;
   std::int64_t sums_at_ = 0;
