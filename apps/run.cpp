@@ -147,8 +147,14 @@ class TokenPrinter {
   std::optional<ModelText::Stream> stream_;
 };
 
-// A file that is not in memory takes a while: somebody at a terminal should see that. Where it does not fit, reading it
-// all would be for nothing.
+// A GPU that copies the weights takes a while: somebody at a terminal should see that.
+Model open_shown(const std::string& path, ModelOptions options) {
+  ProgressBar bar("loading");
+  options.progress = [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); };
+  return Model::open(path, options);
+}
+
+// And so does a file that is not in memory. Where it does not fit, reading it all would be for nothing.
 void show_loading(const Model& model) {
   const std::optional<std::int64_t> room = available_memory();
   if (::isatty(STDERR_FILENO) != 1 || !room || model.facts().file_bytes > static_cast<std::uint64_t>(*room)) return;
@@ -200,7 +206,7 @@ int run(RunOptions options) {
   }
   const GivenPrompt given = interactive ? GivenPrompt{} : given_prompt(options);
   const std::string path = options.model.empty() ? default_model().string() : options.model;
-  const Model model = Model::open(path, options.device);
+  const Model model = open_shown(path, options.device);
   const std::optional<ModelText> text = open_text(model, path);
   if (!text && !options.tokens) {
     fail(ErrorCode::invalid_argument, "{}: the file has no tokenizer: give the prompt as ids, --tokens 1,2,3",

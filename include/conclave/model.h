@@ -4,8 +4,9 @@
 //   conclave::Session session(model, {.context = 4096});
 //
 // The file is mapped, not read: on the CPU, opening takes no time that depends on its size, and weights are used as they
-// are stored. A GPU with memory of its own gets a copy of the weights when the model is opened. A Model is a handle: copies share the file and the device. Sessions of one model may exist side by side, but
-// only one of them may be in a step at a time.
+// are stored. A GPU with memory of its own gets a copy of the weights when the model is opened. A Model is a handle:
+// copies share the file and the device. Sessions of one model may exist side by side, but only one of them may be in a
+// step at a time.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,8 @@ class Model {
   const ModelFacts& facts() const;
 
   // Brings what is not in memory yet of the weights there, which otherwise happens where they are first used: for programs
-  // that want to show how far it is. `progress`, which may be empty, is called only if there is anything to do; false stops it.
+  // that want to show how far it is. Where the device has a copy of them there is nothing to do. `progress`, which may be
+  // empty, is called only if there is anything to do; false stops it.
   void read_in(const std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>& progress) const;
 
   struct Impl;  // the library's own

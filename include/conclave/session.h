@@ -149,8 +149,8 @@ class Session {
   //   session.cut(chat, session.length(chat) - 1);  // it is part of the sequence already
   //
   // Tokens are given for all sequences of a step or for none; where for none, they are those of the step that was begun
-  // before, in the same order, with no other step between, and none of the sequences cut or dropped. An Error changes nothing. Where a device does not run ahead
-  // (runs_ahead), a step ends when it is begun.
+  // before, in the same order, with no other step between, and none of the sequences cut or dropped. An Error changes
+  // nothing. Where a device does not run ahead (runs_ahead), a step ends when it is begun.
   static constexpr std::int64_t kMostBegun = 2;  // steps under way at a time
   void begin(std::span<const NextToken> tokens);
   // The best token of each sequence of the oldest step, as BestRow has it; good until the next begin().

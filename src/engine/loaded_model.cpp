@@ -50,6 +50,10 @@ Model::Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 void Model::read_in(const std::function<bool(std::uint64_t, std::uint64_t)>& progress) const {
   constexpr std::size_t kBlock = std::size_t{16} << 20;
+  const bool copied =
+      std::none_of(impl_->weights.buffers.begin(), impl_->weights.buffers.end(),
+                   [&](const auto& buffer) { return buffer->host() != nullptr && impl_->device->reaches(*buffer); });
+  if (copied) return;  // the file is not used any more
   std::vector<std::span<const std::byte>> blocks;
   std::uint64_t total = 0;
   for (const gguf::TensorInfo& tensor : impl_->file.tensors()) {
