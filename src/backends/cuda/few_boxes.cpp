@@ -4,12 +4,6 @@
 namespace conclave::cuda {
 namespace {
 
-struct BoxedWeights {
-  const std::byte* data;
-  std::int64_t column;  // bytes from column to column, and from expert to expert
-  std::int64_t expert;
-};
-
 // Elements are of four bytes: a box may have 256 of them side by side.
 bool encode(CUtensorMap& map, const UnitArgs& args, const BoxedWeights& w, std::int64_t box_bytes, int box_columns) {
   const EncodeTensorMap encoder = tensor_map_encoder();

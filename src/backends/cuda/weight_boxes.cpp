@@ -5,22 +5,15 @@
 namespace conclave::cuda {
 namespace {
 
-struct BoxedWeights {
-  const std::byte* data;
-  std::int64_t column;  // bytes from column to column, and from expert to expert
-  std::int64_t expert;
-  std::int64_t n;
-};
-
-bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w, int span) {
+bool encode(CUtensorMap& map, const PrefillArgs& args, const BoxedWeights& w, std::int64_t n, int span) {
   const bool bank = args.bank_out != nullptr;
-  const std::int64_t run = bank ? kBankRun : w.n;
+  const std::int64_t run = bank ? kBankRun : n;
   const std::int64_t experts = args.table.begin == nullptr ? 1 : args.table.n_experts;
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(args.chunks * block_bytes(args.type) / 4),
-                             static_cast<cuuint64_t>(run), static_cast<cuuint64_t>(w.n / run),
+                             static_cast<cuuint64_t>(run), static_cast<cuuint64_t>(n / run),
                              static_cast<cuuint64_t>(experts)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(w.column), static_cast<cuuint64_t>(w.column * run),
-                                static_cast<cuuint64_t>(experts == 1 ? w.column * w.n : w.expert)};
+                                static_cast<cuuint64_t>(experts == 1 ? w.column * n : w.expert)};
   const int columns = args.up != nullptr ? kPrefillGroupColumns / 2 : kPrefillGroupColumns;
   const cuuint32_t box[] = {static_cast<cuuint32_t>(prefill_box_column(args.type, span) / 4),
                             static_cast<cuuint32_t>(bank ? columns / kBankRuns : columns),
@@ -41,10 +34,10 @@ WeightBoxes weight_boxes(const PrefillArgs& args, int span) {
   boxes.given = true;
   for (int i = 0; i < kPrefillSides; ++i) {
     const PrefillSide& side = args.side[i];
-    if (side.n > 0) boxes.given &= encode(boxes.map[i], args, {side.w, side.w_column, side.w_expert, side.n}, span);
+    if (side.n > 0) boxes.given &= encode(boxes.map[i], args, {side.w, side.w_column, side.w_expert}, side.n, span);
   }
   if (args.up != nullptr) {
-    boxes.given &= encode(boxes.map[1], args, {args.up, args.up_column, args.up_expert, args.side[0].n}, span);
+    boxes.given &= encode(boxes.map[1], args, {args.up, args.up_column, args.up_expert}, args.side[0].n, span);
   }
   return boxes;
 }
