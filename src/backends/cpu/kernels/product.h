@@ -209,19 +209,20 @@ struct Product {
   [[gnu::always_inline]] static inline void clear(const TileProduct& p) {
     for (std::int64_t r = 0; r < p.n_rows; ++r) V::store(p.out + kTileColumns * r, V::zero());
   }
-  // Asks for what p.next says, a few lines each of so many times. In bursts it holds the product up: with all of a
-  // chunk's lines at once, 32 rows take 5% longer.
+  // Asks for what p.next says, in so many equal parts, a few lines at a time. In bursts it holds the product up: with all
+  // of a chunk's lines at once, 32 rows take 5% longer.
   class Ahead {
    public:
     Ahead(const TileProduct& p, std::int64_t times)
-        : at_(p.next), end_(p.next + p.next_bytes), step_((p.next_bytes / (times > 0 ? times : 1) / 64 + 1) * 64) {}
+        : at_(p.next), due_(p.next), end_(p.next + p.next_bytes), step_(p.next_bytes / (times > 0 ? times : 1) + 1) {}
     [[gnu::always_inline]] inline void ask() {
-      const std::byte* stop = end_ - at_ < step_ ? end_ : at_ + step_;
-      for (; at_ < stop; at_ += 64) V::prefetch(at_);
+      due_ = end_ - due_ < step_ ? end_ : due_ + step_;
+      for (; at_ < due_; at_ += 64) V::prefetch(at_);
     }
 
    private:
     const std::byte* at_;
+    const std::byte* due_;
     const std::byte* end_;
     std::int64_t step_;
   };

@@ -11,11 +11,9 @@ namespace conclave {
 
 namespace {
 
-// Up to `few` rows of q4_k and q5_k straight from their blocks.
-template <int few>
 constexpr CpuKernels make_row(std::string_view name, const StripKernels* strips) {
   CpuKernels row{.name = name,
-                 .product = FewRows::over<few>(StreamedTile<Avx512>::over(Product<Avx512>::table())),
+                 .product = FewRows::over(StreamedTile<Avx512>::over(Product<Avx512>::table())),
                  .row = make_row_kernels<Avx512>(),
                  .attention = make_attention_kernels<Avx512>()};
   row.product.strips = strips;
@@ -24,7 +22,7 @@ constexpr CpuKernels make_row(std::string_view name, const StripKernels* strips)
 
 }  // namespace
 
-constinit const CpuKernels kAvx512Kernels = make_row<1>("avx512", nullptr);
-constinit const CpuKernels kAmxKernels = make_row<3>("amx", &kAmxStrips);
+constinit const CpuKernels kAvx512Kernels = make_row("avx512", nullptr);
+constinit const CpuKernels kAmxKernels = make_row("amx", &kAmxStrips);
 
 }  // namespace conclave
