@@ -19,29 +19,36 @@ std::vector<DType> types_of(const ProductSpec& spec) {
 
 constexpr std::int64_t kPackRows = 16;
 constexpr std::int64_t kChunkTiles = kChunk / kTileColumns;
-static_assert(kChunkTiles <= TileRows::kMaxTiles);
+static_assert(kChunkTiles <= kMaxStripTiles);
 
 // The slot's name: what decides which of several slots writes an output row.
 std::int64_t slot_key(std::int64_t list, std::int64_t i) {
   return (list << 32) | i;
 }
 
-bool in_strips(const ProductSpec& spec, const CpuKernels& kernels) {
+bool in_packed_strips(const ProductSpec& spec, const CpuKernels& kernels) {
   const StripKernels* strips = kernels.product.strips;
+  if (strips == nullptr || strips->pack == nullptr) return false;
   const auto has_strip = [&](const Tensor& w) { return strips->strip[static_cast<std::size_t>(w.dtype)] != nullptr; };
-  return strips != nullptr && has_strip(spec.w) && (!spec.up.defined() || has_strip(spec.up));
+  return has_strip(spec.w) && (!spec.up.defined() || has_strip(spec.up));
 }
 
 std::int64_t result_floats(const CpuKernels& kernels) {
-  const std::int64_t tiles = kernels.product.strips == nullptr ? 1 : TileRows::kMaxTiles;
+  const std::int64_t tiles = kernels.product.strips == nullptr ? 1 : kernels.product.strips->tiles;
   return tiles * TileRows::kMaxRows * kTileColumns;
+}
+
+// Whether results go to `out` as they are, 16 of a row at a time.
+bool stores_tiles(const ProductSpec& spec) {
+  const Tensor& out = spec.out;
+  return !spec.bias.defined() && out.dtype == DType::f32 && out.stride(out.rank - 1) == sizeof(float);
 }
 
 // A product's results that are read once everything is computed, by all threads. (Those of gate and up are read at once.)
 bool outgrows_caches(const ProductSpec& spec) {
   static const std::int64_t last_level = cache_sizes().l3;
   const Tensor& out = spec.out;
-  return !spec.up.defined() && out.dtype == DType::f32 && out.stride(out.rank - 1) == sizeof(float) &&
+  return !spec.up.defined() && stores_tiles(spec) &&
          element_count(out) > last_level / 2 / static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -57,6 +64,7 @@ Tensor as_stack(const Tensor& w) {
 
 ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> lists, const CpuKernels& kernels)
     : spec_(spec),
+      stores_tiles_(stores_tiles(spec)),
       past_caches_(outgrows_caches(spec)),
       lists_(std::move(lists)),
       kernels_(kernels),
@@ -66,7 +74,7 @@ ExpertProduct::ExpertProduct(const ProductSpec& spec, std::unique_ptr<RowLists> 
       plan_at_(shared_.add<Plan>(1)),
       blocks_at_(shared_.add<std::int64_t>(lists_->max_lists() + 1)),
       owner_at_(shared_.add<std::int64_t>(lists_->may_repeat_outputs() ? lists_->n_outputs() : 0)),
-      max_packs_(in_strips(spec, kernels) ? lists_->n_outputs() / kPackRows + lists_->max_lists() : 0),
+      max_packs_(in_packed_strips(spec, kernels) ? lists_->n_outputs() / kPackRows + lists_->max_lists() : 0),
       packs_before_at_(shared_.add<std::int64_t>(max_packs_ > 0 ? lists_->max_lists() + 1 : 0)),
       packs_at_(shared_.add(max_packs_, TileRows::packed_bytes(spec.w.dim(2), kernels))),
       tile_rows_at_(local_.add(1, tile_rows_.bytes())),
@@ -120,7 +128,7 @@ void ExpertProduct::plan(const CpuRun& run) const {
   plan.n_packs = plan_packs(run);
   const std::int64_t threads = run.region.size();
   const std::int64_t least = plan.n_packs > 0 ? std::clamp<std::int64_t>(blocks * tiles / (threads * 2), 1, 4) : 1;
-  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (threads * 32), least, TileRows::kMaxTiles);
+  plan.tiles_per_item = std::clamp<std::int64_t>(blocks * tiles / (threads * 32), least, kMaxStripTiles);
   // Whole chunks of a next product's rows, where that is not much more.
   if (plan.tiles_per_item > kChunkTiles / 2) plan.tiles_per_item = kChunkTiles;
   plan.items_per_block = (tiles + plan.tiles_per_item - 1) / plan.tiles_per_item;
@@ -137,7 +145,7 @@ std::int64_t ExpertProduct::plan_packs(const CpuRun& run) const {
   for (std::int64_t list = 0; list < lists_->max_lists(); ++list) {
     before[list] = packs;
     const std::int64_t rows = lists_->end(list) - lists_->begin(list);
-    if (rows >= kernels_.product.strips->pack_from) packs += (rows + kPackRows - 1) / kPackRows;
+    if (rows >= kernels_.product.strips->from_rows) packs += (rows + kPackRows - 1) / kPackRows;
     if (packs > max_packs_) return 0;
   }
   before[lists_->max_lists()] = packs;
@@ -295,9 +303,14 @@ void ExpertProduct::multiply_item(const CpuRun& run, std::int64_t index, std::in
   multiply_columns(run, item_at(run, index), next,
                    [&](const TileRows& rows, std::int64_t n, std::int64_t count, float* results) {
                      for (std::int64_t at = 0; at < count; at += kTileColumns, results += rows.tile_stride()) {
+                       const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
+                       if (stores_tiles_ && here == kTileColumns && factor == nullptr) {
+                         const auto offset = (n + at) * static_cast<std::int64_t>(sizeof(float));
+                         kernels_.row.store_tile(results, row_at, offset, rows.size(), past_caches_);
+                         continue;
+                       }
                        for (std::int64_t r = 0; r < rows.size(); ++r) {
                          float* values = results + kTileColumns * r;
-                         const std::int64_t here = std::min<std::int64_t>(kTileColumns, count - at);
                          if (factor != nullptr) kernels_.row.scale(factor[to[r]], values, values, here);
                          store(row_at[r], n + at, here, values);
                        }
@@ -353,20 +366,13 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
 
 std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
   const bool strips = rows.in_strips(spec_.w.dtype) && (!spec_.up.defined() || rows.in_strips(spec_.up.dtype));
-  return strips ? TileRows::kMaxTiles * kTileColumns : kTileColumns;
+  return strips ? kernels_.product.strips->tiles * kTileColumns : kTileColumns;
 }
 
 void ExpertProduct::store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const {
   for (std::int64_t n = 0; n < count && spec_.bias.defined(); ++n) values[n] += load(spec_.bias, {first + n});
   const Tensor& out = spec_.out;
-  std::byte* to = row + first * out.stride(out.rank - 1);
-  if (past_caches_ && count == kTileColumns && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
-    kernels_.row.store_line(values, reinterpret_cast<float*>(to));
-  } else if (out.dtype == DType::f32 && count == kTileColumns) {
-    std::memcpy(to, values, kTileColumns * sizeof(float));  // of a size known here: moves, not a call
-  } else {
-    kernels_.row.store(out.dtype, values, to, count);
-  }
+  kernels_.row.store(out.dtype, values, row + first * out.stride(out.rank - 1), count);
 }
 
 }  // namespace conclave

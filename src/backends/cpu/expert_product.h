@@ -94,6 +94,7 @@ class ExpertProduct {
   void store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const;
 
   ProductSpec spec_;
+  bool stores_tiles_;
   bool past_caches_;  // `out` is too large to be in a cache when it is read
   std::unique_ptr<RowLists> lists_;
   const CpuKernels& kernels_;

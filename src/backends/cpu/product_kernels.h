@@ -26,7 +26,8 @@ namespace conclave {
 
 inline constexpr int kTileColumns = 16;
 inline constexpr std::int64_t kChunk = 256;  // values under one activation scale
-inline constexpr std::int64_t kGroup = 16;   // values under one activation sum
+inline constexpr std::int64_t kMaxStripTiles = 16;
+inline constexpr std::int64_t kGroup = 16;  // values under one activation sum
 
 // One row of activations, in both shapes that products take. Quantised: `q` padded with zeros to whole chunks.
 struct ProductRow {
@@ -52,12 +53,13 @@ struct TileProduct {
 
 using TileKernel = void (*)(const TileProduct& tile);
 
-// Several tiles of columns side by side, against rows that pack() laid out.
+// Several tiles of columns side by side, against rows as they are or as pack() laid them out.
 struct StripProduct {
   const std::byte* weights;
   std::int64_t column_stride;
   std::int64_t n_columns;
   std::int64_t k;
+  const ProductRow* rows;
   const std::byte* packed;
   std::int64_t n_rows;
   float* out;  // [tiles][n_rows rounded up to 16][16]; columns and rows past the last hold anything
@@ -83,11 +85,12 @@ struct PackedRows {
 // How strips are multiplied, by instruction sets that have a way of their own.
 struct StripKernels {
   std::array<StripKernel, kDTypeCount> strip;  // by the weights' type; null where tiles one by one are as good
-  // Rows laid out once more: a strip has `packed_bytes` for every 16 rows, or less, and chunk. It pays from `pack_from`
-  // rows on.
+  std::int64_t tiles;                          // of a strip, at most
+  std::int64_t from_rows;                      // on that they pay
+  // Rows laid out once more: a strip has `packed_bytes` for every 16 rows, or less, and chunk. Null where strips take
+  // rows as they are.
   void (*pack)(const PackedRows& rows);
   std::int64_t packed_bytes;
-  std::int64_t pack_from;
 };
 
 struct ProductKernels {

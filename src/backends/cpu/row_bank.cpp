@@ -35,8 +35,15 @@ void RowBank::load_part(std::int64_t r, std::int64_t first, std::int64_t end, co
 void RowBank::fill_part(std::byte* bank, std::int64_t r, std::int64_t first, std::int64_t end,
                         const CpuKernels& kernels, float* scratch) const {
   std::byte* row = bank + r * stride_;
-  float* x = (floats_ ? scratch_at<float>(row, x_) : scratch) + first;
-  load_part(r, first, end, kernels, x);
+  const float* x;
+  if (x_rows_.dtype == DType::f32 && !floats_) {
+    const Tensor from = flat_row(x_rows_, r);
+    x = reinterpret_cast<const float*>(from.buffer->host() + from.byte_offset) + first;
+  } else {
+    float* loaded = (floats_ ? scratch_at<float>(row, x_) : scratch) + first;
+    load_part(r, first, end, kernels, loaded);
+    x = loaded;
+  }
   if (!integers_) return;
   const std::int64_t chunk = first / kChunk;
   const bool usable = kernels.product.quantize(

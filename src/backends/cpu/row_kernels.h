@@ -15,9 +15,10 @@ namespace conclave {
 struct RowKernels {
   void (*load)(DType type, const std::byte* from, float* to, std::int64_t n);   // f32, f16, bf16
   void (*store)(DType type, const float* from, std::byte* to, std::int64_t n);  // rounds to nearest even
-  // 16 values to a line of memory (a multiple of 64 bytes) that is not read soon: not through the caches. Other threads
-  // see it where lines_stored() comes before they are told.
-  void (*store_line)(const float* from, float* to);
+  // 16 values of each row, from [n_rows][16] to rows[r] + offset bytes. `past_caches`: they are not read soon, and whole
+  // lines of memory go there at once; other threads see them where lines_stored() comes before they are told.
+  void (*store_tile)(const float* from, std::byte* const* rows, std::int64_t offset, std::int64_t n_rows,
+                     bool past_caches);
   void (*lines_stored)();
   void (*gate)(Activation act, const float* gate, const float* up, float* out, std::int64_t n);  // act(gate) * up
   void (*add)(const float* a, const float* b, float* out, std::int64_t n);

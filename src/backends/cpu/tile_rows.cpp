@@ -15,7 +15,9 @@ TileRows::Scratch::Scratch(std::int64_t k, const CpuKernels& kernels)
 
 void TileRows::ready(const std::byte* packed) {
   const StripKernels* strips = kernels_.product.strips;
-  if (strips == nullptr || n_ < strips->pack_from || !bank_.has_integers()) return;
+  if (strips == nullptr || n_ < strips->from_rows || !bank_.has_integers()) return;
+  in_strips_ = true;
+  if (strips->pack == nullptr) return;
   if (packed == nullptr) pack_into(own_packed_, 0, n_, 0, bank_.k() / kChunk);
   packed_ = packed == nullptr ? own_packed_ : packed;
 }
@@ -31,6 +33,7 @@ void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count,
            .column_stride = w.stride(0),
            .n_columns = count,
            .k = w.dim(1),
+           .rows = rows_,
            .packed = packed_,
            .n_rows = n_,
            .out = out,

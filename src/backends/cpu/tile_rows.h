@@ -9,7 +9,6 @@ namespace conclave {
 class TileRows {
  public:
   static constexpr std::int64_t kMaxRows = 128;  // their q of one chunk is 32 KiB: half the L1, or a little of the L2
-  static constexpr std::int64_t kMaxTiles = 16;  // of a strip
 
   // Where a set of rows lives in a thread's own scratch.
   struct Scratch {
@@ -36,6 +35,7 @@ class TileRows {
 
   void clear() {
     n_ = n_plain_ = 0;
+    in_strips_ = false;
     packed_ = nullptr;
   }
   void add(std::int64_t row) {
@@ -74,7 +74,7 @@ class TileRows {
 
  private:
   StripKernel strip_kernel(DType type) const {
-    return packed_ != nullptr ? kernels_.product.strips->strip[static_cast<std::size_t>(type)] : nullptr;
+    return in_strips_ ? kernels_.product.strips->strip[static_cast<std::size_t>(type)] : nullptr;
   }
   void multiply_plainly(const Tensor& w, std::int64_t first, std::int64_t count, float* out) const;
 
@@ -86,7 +86,8 @@ class TileRows {
   float* x_;  // [k] each, for rows that must be multiplied plainly
   float* w_;
   std::byte* own_packed_;
-  const std::byte* packed_ = nullptr;  // null: one tile at a time
+  bool in_strips_ = false;
+  const std::byte* packed_ = nullptr;  // null where strips take rows as they are
   std::int64_t n_ = 0;
   std::int64_t n_plain_ = 0;
 };

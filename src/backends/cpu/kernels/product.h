@@ -49,12 +49,16 @@ struct Product {
   static constexpr BlockFormat<V> kIq4Nl{Unpack<V>::iq4_nl, 18, 128, false, true, V::kBias};
   static constexpr BlockFormat<V> kMxfp4{Unpack<V>::mxfp4, 17, 12, false, true, V::kBias};
 
-  // sum[r] += the dot products of kVectors vectors of levels with the 4 * kVectors values at x[r]. Where the vector type
-  // has faster sums in 16 bits, as many steps as fit are taken there.
-  template <int kVectors, int kLargest, bool kSigned, int M>
-  [[gnu::always_inline]] static inline void add_dots(const std::uint8_t (*level)[64], const std::int8_t* const* x,
-                                                     I* sum) {
-    constexpr int kSteps = V::kNarrow && !kSigned ? 32767 / (2 * 127 * kLargest) : 0;
+  // Sums of M rows with T tiles.
+  template <int M, int T>
+  using Sums = I[M][T];
+
+  // sum[r][t] += the dot products of kVectors vectors of tile t's levels with the 4 * kVectors values at x[r]. Where the
+  // vector type has faster sums in 16 bits, as many steps as fit are taken there.
+  template <int kVectors, int kLargest, bool kSigned, int M, int T>
+  [[gnu::always_inline]] static inline void add_dots(const WeightTile* tiles, int first_vector,
+                                                     const std::int8_t* const* x, Sums<M, T>& sum) {
+    constexpr int kSteps = V::kNarrow && !kSigned && T == 1 ? 32767 / (2 * 127 * kLargest) : 0;
     if constexpr (kSteps > 1) {
       constexpr int kRun = kSteps < kVectors ? (kSteps >= 4 ? 4 : 2) : kVectors;
 #pragma GCC unroll 8
@@ -63,20 +67,25 @@ struct Product {
         for (int r = 0; r < M; ++r) narrow[r] = V::narrow_zero();
 #pragma GCC unroll 8
         for (int j = first; j < first + kRun; ++j) {
-          const I w = V::iload(level[j]);
+          const I w = V::iload(tiles->level[first_vector + j]);
 #pragma GCC unroll 16
           for (int r = 0; r < M; ++r) narrow[r] = V::narrow_dot(narrow[r], w, V::bcast(x[r] + 4 * j));
         }
-        for (int r = 0; r < M; ++r) sum[r] = V::iadd(sum[r], V::widen(narrow[r]));
+        for (int r = 0; r < M; ++r) sum[r][0] = V::iadd(sum[r][0], V::widen(narrow[r]));
       }
     } else {
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
-        const I w = V::iload(level[j]);
+        I w[T];
+#pragma GCC unroll 2
+        for (int t = 0; t < T; ++t) w[t] = V::iload(tiles[t].level[first_vector + j]);
 #pragma GCC unroll 16
         for (int r = 0; r < M; ++r) {
           const I v = V::bcast(x[r] + 4 * j);
-          sum[r] = kSigned ? V::dot_signed(sum[r], w, v) : V::dot(sum[r], w, v);
+#pragma GCC unroll 2
+          for (int t = 0; t < T; ++t) {
+            sum[r][t] = kSigned ? V::dot_signed(sum[r][t], w[t], v) : V::dot(sum[r][t], w[t], v);
+          }
         }
       }
     }
@@ -109,27 +118,42 @@ struct Product {
     V::store(out, y);
   }
 
-  // M rows of one chunk: out[r] += what the chunk adds.
-  template <const KFormat<V>& format, int M>
-  static void k_rows(const WeightTile& tile, const ProductRow* rows, std::int64_t chunk, float* out) {
+  // M rows of one chunk with T tiles: out[r] += what the chunk adds, tile t's at out + t * tile_stride.
+  template <const KFormat<V>& format, int M, int T = 1>
+  static void k_rows(const WeightTile* tiles, const ProductRow* rows, std::int64_t chunk, float* out,
+                     std::int64_t tile_stride = 0) {
     constexpr int kPerGroup = 64 / format.groups;
     const std::int8_t* x[M];
-    I total[M];
+    Sums<M, T> total;
+#pragma GCC unroll 16
     for (int r = 0; r < M; ++r) {
       x[r] = rows[r].q + chunk * kChunk;
-      total[r] = V::izero();
+#pragma GCC unroll 2
+      for (int t = 0; t < T; ++t) total[r][t] = V::izero();
     }
     for (int g = 0; g < format.groups; ++g) {
-      I sum[M];
-      for (int r = 0; r < M; ++r) sum[r] = V::izero();
-      add_dots<kPerGroup, format.largest, format.has_sign, M>(tile.level + g * kPerGroup, x, sum);
+      Sums<M, T> sum;
+#pragma GCC unroll 16
+      for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 2
+        for (int t = 0; t < T; ++t) sum[r][t] = V::izero();
+      }
+      add_dots<kPerGroup, format.largest, format.has_sign, M, T>(tiles, g * kPerGroup, x, sum);
       for (int r = 0; r < M; ++r) x[r] += 4 * kPerGroup;
-      const I scale = V::iload(tile.scale[g]);
+#pragma GCC unroll 2
+      for (int t = 0; t < T; ++t) {
+        const I scale = V::iload(tiles[t].scale[g]);
 #pragma GCC unroll 16
-      for (int r = 0; r < M; ++r) total[r] = V::iadd(total[r], V::imul(sum[r], scale));
+        for (int r = 0; r < M; ++r) total[r][t] = V::iadd(total[r][t], V::imul(sum[r][t], scale));
+      }
     }
+#pragma GCC unroll 2
+    for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 16
-    for (int r = 0; r < M; ++r) add_chunk<format>(tile, rows[r], chunk, total[r], out + kTileColumns * r);
+      for (int r = 0; r < M; ++r) {
+        add_chunk<format>(tiles[t], rows[r], chunk, total[r][t], out + t * tile_stride + kTileColumns * r);
+      }
+    }
   }
 
   // Where the sum over a block starts, and y with what that sum adds. `total`: the sum of the row's values there.
@@ -154,17 +178,17 @@ struct Product {
       y[r] = V::load(out + kTileColumns * r);
     }
     for (int b = 0; b < blocks; ++b) {
-      I sum[M];
+      Sums<M, 1> sum;
 #pragma GCC unroll 16
-      for (int r = 0; r < M; ++r) sum[r] = first_sum<format>(rows[r].sum32[chunk * 8 + b]);
-      add_dots<8, format.largest, format.has_sign, M>(tile.level + 8 * b, x, sum);
+      for (int r = 0; r < M; ++r) sum[r][0] = first_sum<format>(rows[r].sum32[chunk * 8 + b]);
+      add_dots<8, format.largest, format.has_sign, M, 1>(&tile, 8 * b, x, sum);
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) x[r] += 32;
       const F d = V::load(tile.d[b]);
 #pragma GCC unroll 16
       for (int r = 0; r < M; ++r) {
         const F scale = V::set1(rows[r].scale[chunk]);
-        y[r] = add_block<format>(y[r], sum[r], scale, d, V::load(tile.m[b]), rows[r].sum32[chunk * 8 + b]);
+        y[r] = add_block<format>(y[r], sum[r][0], scale, d, V::load(tile.m[b]), rows[r].sum32[chunk * 8 + b]);
       }
     }
 #pragma GCC unroll 16
@@ -201,8 +225,9 @@ struct Product {
   }
 
   // Where the columns start; those past n_columns are copies of the last.
-  [[gnu::always_inline]] static inline void find_columns(const TileProduct& p, const std::byte** columns) {
-    for (int n = 0; n < kTileColumns; ++n) {
+  template <int kColumns = kTileColumns>
+  [[gnu::always_inline]] static inline void find_columns(const auto& p, const std::byte** columns) {
+    for (int n = 0; n < kColumns; ++n) {
       columns[n] = p.weights + (n < p.n_columns ? n : p.n_columns - 1) * p.column_stride;
     }
   }
@@ -213,7 +238,7 @@ struct Product {
   // of a chunk's lines at once, 32 rows take 5% longer.
   class Ahead {
    public:
-    Ahead(const TileProduct& p, std::int64_t times)
+    Ahead(const auto& p, std::int64_t times)
         : at_(p.next), due_(p.next), end_(p.next + p.next_bytes), step_(p.next_bytes / (times > 0 ? times : 1) + 1) {}
     [[gnu::always_inline]] inline void ask() {
       due_ = end_ - due_ < step_ ? end_ : due_ + step_;
@@ -245,9 +270,64 @@ struct Product {
       for_rows(
           p.n_rows, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
             ahead.ask();
-            k_rows<format, M>(tile, p.rows + r, c, p.out + kTileColumns * r);
+            k_rows<format, M>(&tile, p.rows + r, c, p.out + kTileColumns * r);
           });
     }
+  }
+
+  // Two tiles side by side, for vector types whose registers hold the sums of six rows with both: each value of a row is
+  // loaded for both, and loads are what a tile alone waits for. Turns have rows as equal as can be.
+  static constexpr int kStripTiles = 2;
+  static constexpr int kStripRows = 6;
+  template <const KFormat<V>& format>
+  static void k_strip(const StripProduct& p) {
+    if (p.n_columns <= kTileColumns) {
+      return k_tile<format>({.weights = p.weights,
+                             .column_stride = p.column_stride,
+                             .n_columns = static_cast<int>(p.n_columns),
+                             .k = p.k,
+                             .rows = p.rows,
+                             .n_rows = p.n_rows,
+                             .out = p.out,
+                             .next = p.next,
+                             .next_bytes = p.next_bytes});
+    }
+    const std::byte* columns[kStripTiles * kTileColumns];
+    find_columns<kStripTiles * kTileColumns>(p, columns);
+    const std::int64_t tile_stride = (p.n_rows + 15) / 16 * 16 * kTileColumns;
+    for (int t = 0; t < kStripTiles; ++t) {
+      for (std::int64_t r = 0; r < p.n_rows; ++r) V::store(p.out + t * tile_stride + kTileColumns * r, V::zero());
+    }
+    const std::int64_t chunks = p.k / kChunk;
+    const std::int64_t turns = (p.n_rows + kStripRows - 1) / kStripRows;
+    Ahead ahead(p, chunks * turns);
+    WeightTile tiles[kStripTiles];
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      for (int t = 0; t < kStripTiles; ++t) format.unpack(columns + t * kTileColumns, tiles[t]);
+      for (const std::byte*& column : columns) column += format.bytes;
+      std::int64_t first = 0;
+      for (std::int64_t turn = 0; turn < turns; ++turn) {
+        const std::int64_t end = p.n_rows * (turn + 1) / turns;
+        ahead.ask();
+        rest_of_rows<kStripRows>(
+            first, end - first, [&]<int M>(std::int64_t r) __attribute__((always_inline)) {
+              k_rows<format, M, kStripTiles>(tiles, p.rows + r, c, p.out + kTileColumns * r, tile_stride);
+            });
+        first = end;
+      }
+    }
+  }
+  // Of all superblock formats. From more rows on than streamed_tile.h takes.
+  static constexpr StripKernels strips() {
+    StripKernels t{.strip = {}, .tiles = kStripTiles, .from_rows = 9, .pack = nullptr, .packed_bytes = 0};
+    const auto at = [&](DType type) -> StripKernel& { return t.strip[static_cast<std::size_t>(type)]; };
+    at(DType::q2_k) = k_strip<kQ2K>;
+    at(DType::q3_k) = k_strip<kQ3K>;
+    at(DType::q4_k) = k_strip<kQ4K>;
+    at(DType::q5_k) = k_strip<kQ5K>;
+    at(DType::q6_k) = k_strip<kQ6K>;
+    at(DType::iq4_xs) = k_strip<kIq4Xs>;
+    return t;
   }
 
   template <const BlockFormat<V>& format>
@@ -394,19 +474,21 @@ struct Product {
         const F scaled = finite ? V::round(V::mul(v[i], inverse)) : V::zero();
         V::narrow(bytes + 16 * i, V::to_i(scaled));
       }
-      // Sums of four through a product with ones, then of 16 and 32.
+      // Sums of four through a product with ones, then of 16, four of them each, and 32.
+      std::int32_t four[64];
       for (int i = 0; i < 4; ++i) {
         const I packed = V::iload(bytes + 64 * i);
         V::istore(q + 64 * i, packed);
-        std::int32_t four[16];
-        V::istore(four, V::dot(V::izero(), V::iset1(0x01010101), packed));
-        for (int s = 0; s < 4; ++s) {
-          sum16[4 * i + s] =
-              static_cast<std::int16_t>(four[4 * s] + four[4 * s + 1] + four[4 * s + 2] + four[4 * s + 3]);
-        }
-        sum32[2 * i] = static_cast<std::int16_t>(sum16[4 * i] + sum16[4 * i + 1]);
-        sum32[2 * i + 1] = static_cast<std::int16_t>(sum16[4 * i + 2] + sum16[4 * i + 3]);
+        V::istore(four + 16 * i, V::dot(V::izero(), V::iset1(0x01010101), packed));
       }
+      const std::byte* of_sixteen[16];
+      for (int i = 0; i < 16; ++i) of_sixteen[i] = reinterpret_cast<const std::byte*>(four + 4 * i);
+      I parts[4];
+      V::load_columns4(of_sixteen, 0, parts);
+      std::int32_t sixteen[16];
+      V::istore(sixteen, V::iadd(V::iadd(parts[0], parts[1]), V::iadd(parts[2], parts[3])));
+      for (int i = 0; i < 16; ++i) sum16[i] = static_cast<std::int16_t>(sixteen[i]);
+      for (int i = 0; i < 8; ++i) sum32[i] = static_cast<std::int16_t>(sixteen[2 * i] + sixteen[2 * i + 1]);
     }
     return usable;
   }

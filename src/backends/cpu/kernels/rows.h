@@ -107,7 +107,18 @@ struct Rows {
     }
   }
 
-  static void store_line(const float* from, float* to) { V::stream(to, V::load(from)); }
+  static void store_tile(const float* from, std::byte* const* rows, std::int64_t offset, std::int64_t n_rows,
+                         bool past_caches) {
+    for (std::int64_t r = 0; r < n_rows; ++r) {
+      auto* to = reinterpret_cast<float*>(rows[r] + offset);
+      const F values = V::load(from + 16 * r);
+      if (past_caches && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
+        V::stream(to, values);
+      } else {
+        V::store(to, values);
+      }
+    }
+  }
   static void lines_stored() { V::streamed(); }
 
   static void gate(Activation act, const float* gate, const float* up, float* out, std::int64_t n) {
@@ -259,7 +270,7 @@ constexpr RowKernels make_row_kernels() {
   using R = Rows<V>;
   return {.load = R::load,
           .store = R::store,
-          .store_line = R::store_line,
+          .store_tile = R::store_tile,
           .lines_stored = R::lines_stored,
           .gate = R::gate,
           .add = R::add,

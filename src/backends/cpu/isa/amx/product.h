@@ -337,7 +337,8 @@ struct AmxProduct {
 
   static constexpr StripKernels table() {
     constexpr auto at = [](DType type) { return static_cast<std::size_t>(type); };
-    StripKernels t{.strip = {}, .pack = pack, .packed_bytes = kPackedBytes, .pack_from = kMinRows};
+    StripKernels t{
+        .strip = {}, .tiles = kMaxStripTiles, .from_rows = kMinRows, .pack = pack, .packed_bytes = kPackedBytes};
     t.strip[at(DType::q4_k)] = strip<AmxQ4K>;
     t.strip[at(DType::q5_k)] = strip<AmxQ5K>;
     t.strip[at(DType::q6_k)] = strip<AmxQ6K>;

@@ -122,8 +122,8 @@ struct FewRows {
 
   // Four columns of q4_k or q5_k, all chunks, M rows.
   template <class Format, int M>
-  static void affine_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows,
-                             Ahead& ahead, float* out) {
+  static void affine_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows, Ahead& ahead,
+                             float* out) {
     __m128 y[M];
     for (int r = 0; r < M; ++r) y[r] = _mm_setzero_ps();
     for (std::int64_t c = 0; c < chunks; ++c) {
@@ -208,8 +208,8 @@ struct FewRows {
 
   // Four columns of q6_k, all chunks, M rows.
   template <int M>
-  static void q6_k_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows,
-                           Ahead& ahead, float* out) {
+  static void q6_k_columns(const std::byte* const* columns, std::int64_t chunks, const ProductRow* rows, Ahead& ahead,
+                           float* out) {
     __m128 y[M];
     for (int r = 0; r < M; ++r) y[r] = _mm_setzero_ps();
     for (std::int64_t c = 0; c < chunks; ++c) {

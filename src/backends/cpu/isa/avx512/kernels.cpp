@@ -11,6 +11,8 @@ namespace conclave {
 
 namespace {
 
+constinit const StripKernels kPairsOfTiles = Product<Avx512>::strips();
+
 constexpr CpuKernels make_row(std::string_view name, const StripKernels* strips) {
   CpuKernels row{.name = name,
                  .product = FewRows::over(StreamedTile<Avx512>::over(Product<Avx512>::table())),
@@ -22,7 +24,7 @@ constexpr CpuKernels make_row(std::string_view name, const StripKernels* strips)
 
 }  // namespace
 
-constinit const CpuKernels kAvx512Kernels = make_row("avx512", nullptr);
+constinit const CpuKernels kAvx512Kernels = make_row("avx512", &kPairsOfTiles);
 constinit const CpuKernels kAmxKernels = make_row("amx", &kAmxStrips);
 
 }  // namespace conclave

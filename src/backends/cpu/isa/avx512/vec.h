@@ -204,8 +204,10 @@ struct Avx512 {
   }
   CONCLAVE_INLINE void load_columns4(const std::byte* const* column, std::int64_t offset, I* out) {
     // Lane L of rows[i] is column 4L + i, so that transposing 4x4 inside the lanes leaves the columns in order.
-    const auto quad = [&](int i) {
-      const auto at = [&](int n) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(column[n] + offset)); };
+    const auto quad = [&](int i) __attribute__((always_inline)) {
+      const auto at = [&](int n) __attribute__((always_inline)) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(column[n] + offset));
+      };
       I x = _mm512_castsi128_si512(at(i));
       x = _mm512_inserti32x4(x, at(4 + i), 1);
       x = _mm512_inserti32x4(x, at(8 + i), 2);
