@@ -65,7 +65,7 @@ struct Product {
       for (int first = 0; first < kVectors; first += kRun) {
         typename V::N narrow[M];
         for (int r = 0; r < M; ++r) narrow[r] = V::narrow_zero();
-#pragma GCC unroll 8
+#pragma GCC unroll 1
         for (int j = first; j < first + kRun; ++j) {
           const I w = V::iload(tiles->level[first_vector + j]);
 #pragma GCC unroll 16
@@ -471,8 +471,7 @@ struct Product {
       scale[c] = step;
       std::int8_t bytes[kChunk];
       for (int i = 0; i < 16; ++i) {
-        const F scaled = finite ? V::round(V::mul(v[i], inverse)) : V::zero();
-        V::narrow(bytes + 16 * i, V::to_i(scaled));
+        V::narrow(bytes + 16 * i, V::to_i(finite ? V::mul(v[i], inverse) : V::zero()));
       }
       // Sums of four through a product with ones, then of 16, four of them each, and 32.
       std::int32_t four[64];

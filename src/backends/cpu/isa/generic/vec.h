@@ -157,10 +157,10 @@ struct Generic {
   CONCLAVE_INLINE I iset1(std::int32_t x) {
     return parts<I>([&](int) __attribute__((always_inline)) { return I4{x, x, x, x}; });
   }
+  // (Through memcpy g++ would copy levels to the stack and load them from there.)
+  typedef std::int32_t Anywhere __attribute__((vector_size(16), aligned(1), may_alias));
   CONCLAVE_INLINE I iload(const void* p) {
-    I x;
-    std::memcpy(&x, p, sizeof x);
-    return x;
+    return parts<I>([&](int i) __attribute__((always_inline)) -> I4 { return static_cast<const Anywhere*>(p)[i]; });
   }
   CONCLAVE_INLINE void istore(void* p, I x) { std::memcpy(p, &x, sizeof x); }
   CONCLAVE_INLINE I iadd(I a, I b) {
