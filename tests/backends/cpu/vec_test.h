@@ -149,7 +149,6 @@ struct VecHarness {
       arithmetic("sqrt", input, V::sqrt(a));
       arithmetic("sqrt of abs", input, V::sqrt(V::abs(b)));
       exact("abs", input, V::abs(a));
-      arithmetic("round", input, V::round(a));
       mask("less", input, V::less(a, b));
       mask("is_nan", input, V::is_nan(a));
       exact("select less", input, V::select(V::less(a, b), a, b));
@@ -306,9 +305,7 @@ struct VecHarness {
       }
       exact("to_f", input, V::to_f(ints(lanes)));
       integers("to_i", input, V::to_i(floats(bits)));
-      exact("round", input, V::round(floats(bits)));
       integers("to_i of halves", input, V::to_i(V::load(halves)));
-      exact("round of halves", input, V::round(V::load(halves)));
     }
   }
 

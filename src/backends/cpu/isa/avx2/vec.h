@@ -76,10 +76,6 @@ struct Avx2 {
   CONCLAVE_INLINE F min(F a, F b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
   CONCLAVE_INLINE F sqrt(F x) { return {_mm256_sqrt_ps(x.lo), _mm256_sqrt_ps(x.hi)}; }
   CONCLAVE_INLINE F abs(F x) { return as_f(iand(as_i(x), iset1(0x7FFFFFFF))); }
-  CONCLAVE_INLINE F round(F x) {
-    return {_mm256_round_ps(x.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-            _mm256_round_ps(x.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-  }
   CONCLAVE_INLINE M less(F a, F b) {
     return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
   }

@@ -92,9 +92,6 @@ struct Avx512 {
   CONCLAVE_INLINE F abs(F x) {
     return _mm512_abs_ps(x);
   }
-  CONCLAVE_INLINE F round(F x) {
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  }
   CONCLAVE_INLINE M less(F a, F b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
   }

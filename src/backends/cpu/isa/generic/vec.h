@@ -115,9 +115,6 @@ struct Generic {
     return lanes([&](int i) __attribute__((always_inline)) { return std::sqrt(x.v[i / 4][i % 4]); });
   }
   CONCLAVE_INLINE F abs(F x) { return as_f(iand(as_i(x), iset1(0x7FFFFFFF))); }
-  CONCLAVE_INLINE F round(F x) {  // to the nearest integer, ties to even
-    return lanes([&](int i) __attribute__((always_inline)) { return std::nearbyintf(x.v[i / 4][i % 4]); });
-  }
   CONCLAVE_INLINE M less(F a, F b) {
     return parts<M>([&](int i) __attribute__((always_inline)) { return a.v[i] < b.v[i]; });
   }
@@ -160,7 +157,7 @@ struct Generic {
   // (Through memcpy g++ would copy levels to the stack and load them from there.)
   typedef std::int32_t Anywhere __attribute__((vector_size(16), aligned(1), may_alias));
   CONCLAVE_INLINE I iload(const void* p) {
-    return parts<I>([&](int i) __attribute__((always_inline)) -> I4 { return static_cast<const Anywhere*>(p)[i]; });
+    return parts<I>([&](int i) __attribute__((always_inline))->I4 { return static_cast<const Anywhere*>(p)[i]; });
   }
   CONCLAVE_INLINE void istore(void* p, I x) { std::memcpy(p, &x, sizeof x); }
   CONCLAVE_INLINE I iadd(I a, I b) {

@@ -89,7 +89,6 @@ struct Neon {
   CONCLAVE_INLINE F min(F a, F b) { return select(less(a, b), a, b); }
   CONCLAVE_INLINE F sqrt(F x) { return CONCLAVE_EACH1(vsqrtq_f32, x); }
   CONCLAVE_INLINE F abs(F x) { return CONCLAVE_EACH1(vabsq_f32, x); }
-  CONCLAVE_INLINE F round(F x) { return CONCLAVE_EACH1(vrndnq_f32, x); }
   CONCLAVE_INLINE M less(F a, F b) { return CONCLAVE_EACH2(vcltq_f32, a, b); }
   CONCLAVE_INLINE M is_nan(F x) {
     const M number = CONCLAVE_EACH2(vceqq_f32, x, x);
