@@ -107,6 +107,7 @@ class Ffn final : public CpuOp {
   static constexpr bool kGrouped = true;
   static constexpr std::int64_t kFewPairs = 128;   // 16 tokens of top 8
   static constexpr std::int64_t kMaxColumns = 64;  // of an item of down_and_combine
+  static constexpr std::int64_t kBytesAhead = 12288;
 
   std::int64_t n_tokens() const { return op_.x.dim(0); }
   std::int64_t n_experts() const { return op_.logits.dim(1); }
@@ -147,6 +148,19 @@ class Ffn final : public CpuOp {
     auto* tile = scratch_at<float>(run.local, tile_at_);
     const auto* chosen = scratch_at<Chosen>(run.shared, chosen_at_);
     const std::int64_t n_chosen = *scratch_at<std::int64_t>(run.shared, n_chosen_at_);
+    // Tiles in the order in which they are multiplied, those of the next item behind this one's. Each asks for the one
+    // that comes kBytesAhead later: tiles of short columns are done before the next one could have come.
+    const std::int64_t tiles = (columns + kTileColumns - 1) / kTileColumns;
+    const std::int64_t distance = 1 + kBytesAhead / (kTileColumns * op_.down.stride(1));
+    const auto tile_at = [&](std::int64_t index) -> TileRows::Ahead {
+      const bool here = index < n_chosen * tiles;
+      const std::int64_t left = here ? index : index - n_chosen * tiles;
+      if ((!here && next < 0) || left >= n_chosen * tiles) return {};
+      const std::int64_t of_item = here ? first : next;
+      const std::int64_t n = of_item + left % tiles * kTileColumns;
+      return TileRows::ahead(select_outer(op_.down, chosen[left / tiles].expert), n,
+                             std::min({n + kTileColumns, of_item + columns, d_model()}));
+    };
     TileRows rows = down_.rows(down);
     for (std::int64_t i = 0; i < n_chosen; ++i) {
       rows.clear();
@@ -155,17 +169,7 @@ class Ffn final : public CpuOp {
       const Tensor w = select_outer(op_.down, chosen[i].expert);
       for (std::int64_t n = first; n < end; n += kTileColumns) {
         const std::int64_t count = std::min<std::int64_t>(kTileColumns, end - n);
-        // The next tile: of this expert, of the next one, or of the first one of the next item.
-        TileRows::Ahead ahead;
-        if (n + count < end) {
-          ahead = TileRows::ahead(w, n + count, std::min(n + count + kTileColumns, end));
-        } else if (i + 1 < n_chosen) {
-          ahead =
-              TileRows::ahead(select_outer(op_.down, chosen[i + 1].expert), first, std::min(first + kTileColumns, end));
-        } else if (next >= 0) {
-          ahead =
-              TileRows::ahead(select_outer(op_.down, chosen[0].expert), next, std::min(next + kTileColumns, d_model()));
-        }
+        const TileRows::Ahead ahead = tile_at(i * tiles + (n - first) / kTileColumns + distance);
         rows.multiply(w, n, count, ahead, tile);
         for (std::int64_t r = chosen[i].begin; r < chosen[i].end; ++r) {
           std::copy_n(tile + (r - chosen[i].begin) * kTileColumns, count, pairs + r * kMaxColumns + n - first);

@@ -107,7 +107,7 @@ std::uint64_t digest(const std::vector<VecResult>& all) {
 TEST(Vec, GenericIsTheSameOnEveryMachine) {
   const EdgeMemory memory;
   ASSERT_TRUE(memory.usable());
-  EXPECT_EQ(digest(results(run_generic_vec, memory)), 0x7EA03572862244C2U);
+  EXPECT_EQ(digest(results(run_generic_vec, memory)), 0xCCC616BD62E02E26U);
 }
 
 #if defined(__x86_64__)
