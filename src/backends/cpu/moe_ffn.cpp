@@ -151,7 +151,7 @@ class Ffn final : public CpuOp {
     // Tiles in the order in which they are multiplied, those of the next item behind this one's. Each asks for the one
     // that comes kBytesAhead later: tiles of short columns are done before the next one could have come.
     const std::int64_t tiles = (columns + kTileColumns - 1) / kTileColumns;
-    const std::int64_t distance = 1 + kBytesAhead / (kTileColumns * op_.down.stride(1));
+    const std::int64_t distance = 1 + kBytesAhead / std::max<std::int64_t>(kTileColumns * op_.down.stride(1), 1);
     const auto tile_at = [&](std::int64_t index) -> TileRows::Ahead {
       const bool here = index < n_chosen * tiles;
       const std::int64_t left = here ? index : index - n_chosen * tiles;

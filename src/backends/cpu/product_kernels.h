@@ -26,8 +26,8 @@ namespace conclave {
 
 inline constexpr int kTileColumns = 16;
 inline constexpr std::int64_t kChunk = 256;  // values under one activation scale
+inline constexpr std::int64_t kGroup = 16;   // values under one activation sum
 inline constexpr std::int64_t kMaxStripTiles = 16;
-inline constexpr std::int64_t kGroup = 16;  // values under one activation sum
 
 // One row of activations, in both shapes that products take. Quantised: `q` padded with zeros to whole chunks.
 struct ProductRow {
@@ -85,8 +85,8 @@ struct PackedRows {
 // How strips are multiplied, by instruction sets that have a way of their own.
 struct StripKernels {
   std::array<StripKernel, kDTypeCount> strip;  // by the weights' type; null where tiles one by one are as good
-  std::int64_t tiles;                          // of a strip, at most
-  std::int64_t from_rows;                      // on that they pay
+  std::int64_t tiles;                          // of a strip: kMaxStripTiles at most
+  std::int64_t from_rows;                      // fewer rows take tiles one by one
   // Rows laid out once more: a strip has `packed_bytes` for every 16 rows, or less, and chunk. Null where strips take
   // rows as they are.
   void (*pack)(const PackedRows& rows);
