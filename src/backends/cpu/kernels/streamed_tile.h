@@ -145,7 +145,7 @@ struct StreamedTile {
   static void rows(const TileProduct& p) {
     const std::byte* columns[kTileColumns];
     P::find_columns(p, columns);
-    P::clear(p);
+    P::clear(p.out, p.n_rows);
     const std::int64_t chunks = p.k / kChunk;
     Ahead ahead(p, 8 * chunks);
     WeightTile tile;
