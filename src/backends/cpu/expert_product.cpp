@@ -201,8 +201,7 @@ void ExpertProduct::multiply(const CpuRun& run, const float* factor) const {
       end, [&](std::int64_t item, std::int64_t next) { multiply_item(run, item, next < end ? next : -1, factor); });
 }
 
-bool ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run,
-                                      bool pack) const {
+bool ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const {
   const Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
   const Plan& next_plan = *scratch_at<Plan>(next_run.shared, next.plan_at_);
   if (plan.tiles_per_item % kChunkTiles != 0) {
@@ -211,7 +210,7 @@ bool ExpertProduct::multiply_and_fill(const CpuRun& run, const ExpertProduct& ne
     run.region.for_each(n_rows, [&](std::int64_t row) { next.fill(next_run, row); });
     return false;
   }
-  const bool packs = pack && max_packs_ > 0 && next_plan.n_packs > 0;
+  const bool packs = max_packs_ > 0 && next_plan.n_packs > 0;
   run.region.for_each_ahead(plan.n_items, [&](std::int64_t index, std::int64_t after) {
     const Item item = item_at(run, index);
     after = after < plan.n_items ? after : -1;

@@ -46,9 +46,9 @@ class ExpertProduct {
   std::int64_t n_items(const CpuRun& run) const { return scratch_at<Plan>(run.shared, plan_at_)->n_items; }
   void multiply_item(const CpuRun& run, std::int64_t index, std::int64_t next, const float* factor = nullptr) const;
   // multiply() of moe_group's lists whose output is the x of `next`, row for row: fills them, while they are near.
-  // Where `pack` says that they will be wanted packed, and kernels want that, also packs them, and says so: then `out`
-  // has only those of the packed rows that must be multiplied in floating point.
-  bool multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run, bool pack) const;
+  // Where kernels want them packed, also packs them, and says so: then `out` has only those of the packed rows that must
+  // be multiplied in floating point.
+  bool multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const;
   TileRows rows(const CpuRun& run) const;
 
  private:
