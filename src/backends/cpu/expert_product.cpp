@@ -335,12 +335,13 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
 
   const Item after = next < 0 ? item : item_at(run, next);
   const std::int64_t width = columns_at_once(rows);
+  const std::int64_t asked = in_strips(rows) ? width : kTileColumns;
   // The columns that come after column n of one of the matrices: in this item, or at the beginning of the next.
   const auto ahead = [&](const Tensor& stack, const Tensor& w, std::int64_t n) -> TileRows::Ahead {
-    if (n < item.end_column) return TileRows::ahead(w, n, std::min(n + width, item.end_column));
+    if (n < item.end_column) return TileRows::ahead(w, n, std::min(n + asked, item.end_column));
     if (next < 0) return {};
     return TileRows::ahead(select_outer(stack, lists_->expert(after.list)), after.first_column,
-                           std::min(after.first_column + width, after.end_column));
+                           std::min(after.first_column + asked, after.end_column));
   };
   const Tensor w = select_outer(spec_.w, lists_->expert(item.list));
   const Tensor up = spec_.up.defined() ? select_outer(spec_.up, lists_->expert(item.list)) : Tensor{};
@@ -348,9 +349,10 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
     const std::int64_t count = std::min(width, item.end_column - n);
     auto* first = scratch_at<float>(run.local, first_at_);
     auto* second = scratch_at<float>(run.local, second_at_);
-    // Strips are long: each asks for the one that comes next, or the L2 would have to hold three of them.
+    // Several tiles of gate, then several of up: each asks for what comes next, not for its own matrix.
     const bool in_turn = up.defined() && width > kTileColumns;
-    rows.multiply(w, n, count, in_turn ? TileRows::ahead(up, n, n + count) : ahead(spec_.w, w, n + count), first);
+    rows.multiply(w, n, count,
+                  in_turn ? TileRows::ahead(up, n, n + std::min(asked, count)) : ahead(spec_.w, w, n + count), first);
     if (up.defined()) {
       rows.multiply(up, n, count, in_turn ? ahead(spec_.w, w, n + count) : ahead(spec_.up, up, n + count), second);
     }
@@ -363,9 +365,14 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
   }
 }
 
+bool ExpertProduct::in_strips(const TileRows& rows) const {
+  return rows.in_strips(spec_.w.dtype) && (!spec_.up.defined() || rows.in_strips(spec_.up.dtype));
+}
+
+// Few rows of gate and up: as many tiles as there is room for results, so that memory is read in long runs.
 std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
-  const bool strips = rows.in_strips(spec_.w.dtype) && (!spec_.up.defined() || rows.in_strips(spec_.up.dtype));
-  return strips ? kernels_.product.strips->tiles * kTileColumns : kTileColumns;
+  if (in_strips(rows)) return kernels_.product.strips->tiles * kTileColumns;
+  return spec_.up.defined() ? result_floats(kernels_) / rows.tile_stride() * kTileColumns : kTileColumns;
 }
 
 void ExpertProduct::store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const {

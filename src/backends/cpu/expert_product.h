@@ -88,6 +88,7 @@ class ExpertProduct {
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;
   // Fills these columns of a row of x, whole chunks but at its end.
   void fill_part(const CpuRun& run, std::int64_t row, std::int64_t first, std::int64_t end) const;
+  bool in_strips(const TileRows& rows) const;
   // The columns that these rows take at a time.
   std::int64_t columns_at_once(const TileRows& rows) const;
   // `count` results of a tile, from column `first` on, to the row of `out` that starts at `row`.

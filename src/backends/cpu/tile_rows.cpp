@@ -40,15 +40,20 @@ void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count,
            .next = next.at,
            .next_bytes = next.bytes});
   } else {
-    kernels_.product.tile[static_cast<std::size_t>(w.dtype)]({.weights = row_address(w, {first}),
-                                                              .column_stride = w.stride(0),
-                                                              .n_columns = static_cast<int>(count),
-                                                              .k = w.dim(1),
-                                                              .rows = rows_,
-                                                              .n_rows = n_,
-                                                              .out = out,
-                                                              .next = next.at,
-                                                              .next_bytes = next.bytes});
+    const TileKernel tile = kernels_.product.tile[static_cast<std::size_t>(w.dtype)];
+    for (std::int64_t n = 0; n < count; n += kTileColumns) {
+      const std::int64_t end = std::min(n + kTileColumns, count);
+      const Ahead then = end < count ? ahead(w, first + end, first + std::min(end + kTileColumns, count)) : next;
+      tile({.weights = row_address(w, {first + n}),
+            .column_stride = w.stride(0),
+            .n_columns = static_cast<int>(end - n),
+            .k = w.dim(1),
+            .rows = rows_,
+            .n_rows = n_,
+            .out = out + n / kTileColumns * tile_stride(),
+            .next = then.at,
+            .next_bytes = then.bytes});
+    }
   }
   if (n_plain_ > 0 && is_block(w.dtype)) multiply_plainly(w, first, count, out);
 }

@@ -57,7 +57,7 @@ class TileRows {
   std::int64_t size() const { return n_; }
   // Whether these rows meet weights of this type a strip at a time.
   bool in_strips(DType type) const { return strip_kernel(type) != nullptr; }
-  // Floats from one tile of a strip's results to the next.
+  // Floats from one tile's results to the next.
   std::int64_t tile_stride() const { return (n_ + 15) / 16 * 16 * kTileColumns; }
 
   // Bytes of weights that will be wanted next.
@@ -68,8 +68,8 @@ class TileRows {
   // Columns first .. end of w [n, k].
   static Ahead ahead(const Tensor& w, std::int64_t first, std::int64_t end);
 
-  // out[r][0 .. count-1] = row r times columns first .. of w [n, k]; count at most 16. In strips there may be more:
-  // column n is at out[n / 16 * tile_stride() + r * 16 + n % 16].
+  // Every row times columns first .. first + count - 1 of w [n, k]: row r's with column first + n is at
+  // out[n / 16 * tile_stride() + r * 16 + n % 16]. In strips count is at most a strip's.
   void multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const;
 
  private:
