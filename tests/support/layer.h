@@ -1,6 +1,8 @@
 // Layer: an MoE layer of some size for tests of backends, and any part of its tokens as a batch of its own.
 #pragma once
 
+#include <optional>
+
 #include "support/case.h"
 
 namespace conclave::test {
@@ -11,6 +13,7 @@ struct Layer {
   std::int64_t d_model = 512;
   std::int64_t d_ff = 256;
   DType gate = DType::q4_k;
+  std::optional<DType> up = {};  // gate's, unless given
   DType down = DType::q6_k;
   DType x = DType::f32;
   DType hidden = DType::f32;
@@ -21,7 +24,7 @@ struct Layer {
     const std::int64_t pairs = n_tokens * kTopK;
     MoeFfn op{.rule = {.top_k = kTopK, .renormalize = true}};
     op.gate = b.weights(gate, {kExperts, d_ff, d_model});
-    op.up = b.weights(gate, {kExperts, d_ff, d_model});
+    op.up = b.weights(up.value_or(gate), {kExperts, d_ff, d_model});
     op.down = b.weights(down, {kExperts, d_model, d_ff});
     op.next.weight = b.values(DType::f32, {d_model});
     op.x = b.values(x, {n_tokens, d_model});

@@ -18,6 +18,7 @@ std::vector<DType> types_of(const ProductSpec& spec) {
 }
 
 constexpr std::int64_t kPackRows = 16;
+constexpr std::int64_t kFewRows = 16;
 constexpr std::int64_t kChunkTiles = kChunk / kTileColumns;
 static_assert(kChunkTiles <= kMaxStripTiles);
 
@@ -335,9 +336,9 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
 
   const Item after = next < 0 ? item : item_at(run, next);
   const std::int64_t width = columns_at_once(rows);
-  const std::int64_t asked = in_strips(rows) ? width : kTileColumns;
-  // The columns that come after column n of one of the matrices: in this item, or at the beginning of the next.
+  // What the rows meet at a time from column n of one of the matrices on: in this item, or at the beginning of the next.
   const auto ahead = [&](const Tensor& stack, const Tensor& w, std::int64_t n) -> TileRows::Ahead {
+    const std::int64_t asked = rows.columns_at_once(w.dtype);
     if (n < item.end_column) return TileRows::ahead(w, n, std::min(n + asked, item.end_column));
     if (next < 0) return {};
     return TileRows::ahead(select_outer(stack, lists_->expert(after.list)), after.first_column,
@@ -349,12 +350,12 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
     const std::int64_t count = std::min(width, item.end_column - n);
     auto* first = scratch_at<float>(run.local, first_at_);
     auto* second = scratch_at<float>(run.local, second_at_);
-    // Several tiles of gate, then several of up: each asks for what comes next, not for its own matrix.
-    const bool in_turn = up.defined() && width > kTileColumns;
-    rows.multiply(w, n, count,
-                  in_turn ? TileRows::ahead(up, n, n + std::min(asked, count)) : ahead(spec_.w, w, n + count), first);
+    // Tiles of gate and up by turns ask for their own matrix's next one. A run of gate asks for up's, and that for gate's
+    // next: the L2 would have to hold three of them.
+    const bool in_runs = up.defined() && width > kTileColumns;
+    rows.multiply(w, n, count, in_runs ? ahead(spec_.up, up, n) : ahead(spec_.w, w, n + count), first);
     if (up.defined()) {
-      rows.multiply(up, n, count, in_turn ? ahead(spec_.w, w, n + count) : ahead(spec_.up, up, n + count), second);
+      rows.multiply(up, n, count, in_runs ? ahead(spec_.w, w, n + count) : ahead(spec_.up, up, n + count), second);
     }
     for (std::int64_t at = 0; at < count && up.defined(); at += kTileColumns) {
       float* gate = first + at / kTileColumns * rows.tile_stride();
@@ -365,14 +366,13 @@ void ExpertProduct::multiply_columns(const CpuRun& run, const Item& item, std::i
   }
 }
 
-bool ExpertProduct::in_strips(const TileRows& rows) const {
-  return rows.in_strips(spec_.w.dtype) && (!spec_.up.defined() || rows.in_strips(spec_.up.dtype));
-}
-
-// Few rows of gate and up: as many tiles as there is room for results, so that memory is read in long runs.
 std::int64_t ExpertProduct::columns_at_once(const TileRows& rows) const {
-  if (in_strips(rows)) return kernels_.product.strips->tiles * kTileColumns;
-  return spec_.up.defined() ? result_floats(kernels_) / rows.tile_stride() * kTileColumns : kTileColumns;
+  std::int64_t width = rows.columns_at_once(spec_.w.dtype);
+  if (!spec_.up.defined()) return width;
+  width = std::max(width, rows.columns_at_once(spec_.up.dtype));
+  // Few rows: as many tiles as there is room for, so that memory is read in long runs.
+  if (width == kTileColumns && rows.size() <= kFewRows) width *= result_floats(kernels_) / rows.tile_stride();
+  return width;
 }
 
 void ExpertProduct::store(std::byte* row, std::int64_t first, std::int64_t count, float* values) const {

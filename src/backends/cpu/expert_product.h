@@ -36,7 +36,7 @@ class ExpertProduct {
   void run(const CpuRun& run, const float* factor = nullptr) const;
 
   // In steps, for ops that do other things in between. fill() makes one row of x ready; plan() reads the lists, on one
-  // thread; pack() and multiply(), on all, come after both. A list's rows can also be multiplied by whoever gathers them.
+  // thread; pack() and multiply(), on all, come after both.
   std::int64_t rows_to_fill() const { return lists_->used_rows(bank_.n_rows()); }
   void fill(const CpuRun& run, std::int64_t row) const;
   void plan(const CpuRun& run) const;
@@ -49,7 +49,6 @@ class ExpertProduct {
   // Where kernels want them packed, also packs them, and says so: then `out` has only those of the packed rows that must
   // be multiplied in floating point.
   bool multiply_and_fill(const CpuRun& run, const ExpertProduct& next, const CpuRun& next_run) const;
-  TileRows rows(const CpuRun& run) const;
 
  private:
   // How the work is cut, made by one thread before the items are handed out.
@@ -79,16 +78,18 @@ class ExpertProduct {
   void multiply_columns(const CpuRun& run, const Item& item, std::int64_t next, Give&& give) const;
   // Results of a strip that are a chunk of x in rows first_slot .. end_slot - 1: quantised and packed.
   void pack_results(const CpuRun& run, const Item& item, const float* results, std::int64_t tile_stride) const;
+  // Whether an item's rows are multiplied as they are packed. (Fewer than a strip takes can be left over of a list.)
   bool is_packed(const CpuRun& run, const Item& item) const {
-    return pack_at(run, item.list, item.first_slot) != nullptr;
+    return item.end_slot - item.first_slot >= kernels_.product.strips->from_rows &&
+           pack_at(run, item.list, item.first_slot) != nullptr;
   }
   bool has_plain(const CpuRun& run, const Item& item) const;
   std::int64_t plan_packs(const CpuRun& run) const;
   // Where the pack is that starts with this slot of a list; null where there is none.
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;
+  TileRows rows(const CpuRun& run) const;
   // Fills these columns of a row of x, whole chunks but at its end.
   void fill_part(const CpuRun& run, std::int64_t row, std::int64_t first, std::int64_t end) const;
-  bool in_strips(const TileRows& rows) const;
   // The columns that these rows take at a time.
   std::int64_t columns_at_once(const TileRows& rows) const;
   // `count` results of a tile, from column `first` on, to the row of `out` that starts at `row`.
@@ -114,7 +115,7 @@ class ExpertProduct {
   std::int64_t tile_rows_at_;
   std::int64_t to_at_;      // [rows]: indices of the output rows
   std::int64_t rows_at_;    // [rows]: where they are
-  std::int64_t first_at_;   // [tiles][rows][16]: the product, or gate's
+  std::int64_t first_at_;   // [tiles][rows up to 16][16]: the product, or gate's
   std::int64_t second_at_;  // up's
 };
 

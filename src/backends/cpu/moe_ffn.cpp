@@ -8,9 +8,6 @@
 //   combine, the residual, the next norm         | per token
 //
 // Each step computes what the op that it replaces computes, in the same order: the bits are those of the sequence.
-#include <algorithm>
-#include <optional>
-
 #include "backends/cpu/combine.h"
 #include "backends/cpu/expert_product.h"
 #include "backends/cpu/moe_group.h"
@@ -90,6 +87,7 @@ class Ffn final : public CpuOp {
 
  private:
   static constexpr bool kGrouped = true;
+
   std::int64_t n_tokens() const { return op_.x.dim(0); }
   std::int64_t n_experts() const { return op_.logits.dim(1); }
   std::int64_t d_model() const { return op_.x.dim(1); }

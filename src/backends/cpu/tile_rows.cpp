@@ -27,30 +27,37 @@ TileRows::Ahead TileRows::ahead(const Tensor& w, std::int64_t first, std::int64_
   return {.at = row_address(w, {first}), .bytes = (end - first) * w.stride(0)};
 }
 
+std::int64_t TileRows::columns_at_once(DType type) const {
+  return strip_kernel(type) == nullptr ? kTileColumns : kernels_.product.strips->tiles * kTileColumns;
+}
+
 void TileRows::multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const {
-  if (const StripKernel strip = strip_kernel(w.dtype)) {
-    strip({.weights = row_address(w, {first}),
-           .column_stride = w.stride(0),
-           .n_columns = count,
-           .k = w.dim(1),
-           .rows = rows_,
-           .packed = packed_,
-           .n_rows = n_,
-           .out = out,
-           .next = next.at,
-           .next_bytes = next.bytes});
-  } else {
-    const TileKernel tile = kernels_.product.tile[static_cast<std::size_t>(w.dtype)];
-    for (std::int64_t n = 0; n < count; n += kTileColumns) {
-      const std::int64_t end = std::min(n + kTileColumns, count);
-      const Ahead then = end < count ? ahead(w, first + end, first + std::min(end + kTileColumns, count)) : next;
+  const StripKernel strip = strip_kernel(w.dtype);
+  const TileKernel tile = kernels_.product.tile[static_cast<std::size_t>(w.dtype)];
+  const std::int64_t width = columns_at_once(w.dtype);
+  for (std::int64_t n = 0; n < count; n += width) {
+    const std::int64_t end = std::min(n + width, count);
+    const Ahead then = end < count ? ahead(w, first + end, first + std::min(end + width, count)) : next;
+    float* const to = out + n / kTileColumns * tile_stride();
+    if (strip != nullptr) {
+      strip({.weights = row_address(w, {first + n}),
+             .column_stride = w.stride(0),
+             .n_columns = end - n,
+             .k = w.dim(1),
+             .rows = rows_,
+             .packed = packed_,
+             .n_rows = n_,
+             .out = to,
+             .next = then.at,
+             .next_bytes = then.bytes});
+    } else {
       tile({.weights = row_address(w, {first + n}),
             .column_stride = w.stride(0),
             .n_columns = static_cast<int>(end - n),
             .k = w.dim(1),
             .rows = rows_,
             .n_rows = n_,
-            .out = out + n / kTileColumns * tile_stride(),
+            .out = to,
             .next = then.at,
             .next_bytes = then.bytes});
     }

@@ -1,5 +1,5 @@
-// TileRows: a few rows of a bank gathered for one weight matrix, and the products of a tile of its columns, or of a strip
-// of tiles where the kernels gain by it.
+// TileRows: a few rows of a bank gathered for one weight matrix, and their products with its columns: a tile at a time, or
+// a strip of tiles where the kernels gain by it.
 #pragma once
 
 #include "backends/cpu/row_bank.h"
@@ -33,18 +33,13 @@ class TileRows {
         w_(scratch_at<float>(local, scratch.w)),
         own_packed_(local + scratch.packed) {}
 
-  void clear() {
-    n_ = n_plain_ = 0;
-    in_strips_ = false;
-    packed_ = nullptr;
-  }
   void add(std::int64_t row) {
     rows_[n_] = bank_.row(filled_, row);
     n_plain_ += bank_.is_plain(filled_, row) ? 1 : 0;
     from_[n_++] = row;
   }
-  // After the last add(). `packed`: these rows as pack_into() wrote them, where somebody has done so.
-  void ready(const std::byte* packed = nullptr);
+  // After the last add(). `packed`: these rows as pack_into() wrote them, or null.
+  void ready(const std::byte* packed);
   // Bytes that every 16 rows take when they are packed for strips.
   static std::int64_t packed_bytes(std::int64_t k, const CpuKernels& kernels) {
     return kernels.product.strips != nullptr ? k / kChunk * kernels.product.strips->packed_bytes : 0;
@@ -55,8 +50,8 @@ class TileRows {
     kernels_.product.strips->pack({rows_, n_, first, strip_rows, first_chunk, end_chunk, to});
   }
   std::int64_t size() const { return n_; }
-  // Whether these rows meet weights of this type a strip at a time.
-  bool in_strips(DType type) const { return strip_kernel(type) != nullptr; }
+  // How many columns of weights of this type these rows meet at a time: a tile's, or a strip's.
+  std::int64_t columns_at_once(DType type) const;
   // Floats from one tile's results to the next.
   std::int64_t tile_stride() const { return (n_ + 15) / 16 * 16 * kTileColumns; }
 
@@ -69,7 +64,7 @@ class TileRows {
   static Ahead ahead(const Tensor& w, std::int64_t first, std::int64_t end);
 
   // Every row times columns first .. first + count - 1 of w [n, k]: row r's with column first + n is at
-  // out[n / 16 * tile_stride() + r * 16 + n % 16]. In strips count is at most a strip's.
+  // out[n / 16 * tile_stride() + r * 16 + n % 16].
   void multiply(const Tensor& w, std::int64_t first, std::int64_t count, Ahead next, float* out) const;
 
  private:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "backends/cpu/tile_rows.h"
 #include "backends/ref/ref_device.h"
 #include "base/cpu.h"
 #include "base/error.h"
@@ -145,6 +146,10 @@ TEST_P(CpuRowTest, ATokensMoeOutputIsTheSameAloneAndInAnyBatch) {
   expect_batches_do_not_matter({}, GetParam(), "q4_k and q6_k");
   expect_batches_do_not_matter({.gate = DType::q5_k, .down = DType::q8_0, .x = DType::bf16, .expert_out = DType::bf16},
                                GetParam(), "q5_k and q8_0, bf16");
+  // Some kernels take a strip of gate's columns where they take a tile of up's.
+  expect_batches_do_not_matter({.d_model = 256, .d_ff = 768, .up = DType::q8_0}, GetParam(), "gate q4_k, up q8_0");
+  expect_batches_do_not_matter({.d_model = 256, .d_ff = 768, .gate = DType::mxfp4, .up = DType::q5_k}, GetParam(),
+                               "gate mxfp4, up q5_k");
 }
 
 TEST(CpuDevice, EveryFormatIsTheSameInAnyBatch) {
@@ -184,8 +189,23 @@ TEST_P(CpuRowTest, TheFusedUnitHasTheBitsOfTheSequence) {
   }
   CpuDevice one({.threads = 1, .kernels = GetParam()});
   for (const Layer& layer : kWideLayers) {
-    for (const int n_tokens : {43, 200}) expect_bits_of_the_sequence(layer, one, n_tokens);
+    for (const int n_tokens : {43, 200, 352}) expect_bits_of_the_sequence(layer, one, n_tokens);
   }
+}
+
+// What the test above needs: a list of more rows than are taken at a time, of which so few are left over that no strip
+// takes them.
+TEST(CpuDevice, OneOfTheLayersHasAListWithFewRowsLeftOver) {
+  const Case whole = clone(kPacked.make(352));
+  CpuDevice device({.threads = 1});
+  device.run(whole.op);
+  const Tensor& offsets = std::get<MoeFfn>(whole.op).groups.offsets;
+  int found = 0;
+  for (std::int64_t e = 0; e < Layer::kExperts; ++e) {
+    const std::int32_t left = load_i32(offsets, {e + 1}) - load_i32(offsets, {e}) - TileRows::kMaxRows;
+    found += left > 0 && left < 8 ? 1 : 0;
+  }
+  EXPECT_GT(found, 0);
 }
 
 void expect_harm_stays_in_its_token(const Layer& layer, CpuDevice& device, std::int64_t n_tokens) {
