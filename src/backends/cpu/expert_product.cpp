@@ -119,7 +119,17 @@ void ExpertProduct::plan(const CpuRun& run) const {
     }
   }
   blocks_before[lists_->max_lists()] = blocks;
+  cut(run);
+}
 
+void ExpertProduct::plan_as(const ExpertProduct& other, const CpuRun& other_run, const CpuRun& run) const {
+  std::copy_n(scratch_at<std::int64_t>(other_run.shared, other.blocks_at_), lists_->max_lists() + 1,
+              scratch_at<std::int64_t>(run.shared, blocks_at_));
+  cut(run);
+}
+
+void ExpertProduct::cut(const CpuRun& run) const {
+  const std::int64_t blocks = scratch_at<std::int64_t>(run.shared, blocks_at_)[lists_->max_lists()];
   Plan& plan = *scratch_at<Plan>(run.shared, plan_at_);
   plan.has_plain = false;
   plan.n_columns = lists_->columns(spec_.w.dim(1));

@@ -40,6 +40,8 @@ class ExpertProduct {
   std::int64_t rows_to_fill() const { return lists_->used_rows(bank_.n_rows()); }
   void fill(const CpuRun& run, std::int64_t row) const;
   void plan(const CpuRun& run) const;
+  // The plan of a product over the same lists of moe_group's, from `other`'s.
+  void plan_as(const ExpertProduct& other, const CpuRun& other_run, const CpuRun& run) const;
   void pack(const CpuRun& run) const;
   void multiply(const CpuRun& run, const float* factor = nullptr) const;
   // multiply() item by item, each by any thread. `next`: which one it will have after that, or -1.
@@ -84,6 +86,8 @@ class ExpertProduct {
            pack_at(run, item.list, item.first_slot) != nullptr;
   }
   bool has_plain(const CpuRun& run, const Item& item) const;
+  // Cuts the blocks of rows into items.
+  void cut(const CpuRun& run) const;
   std::int64_t plan_packs(const CpuRun& run) const;
   // Where the pack is that starts with this slot of a list; null where there is none.
   std::byte* pack_at(const CpuRun& run, std::int64_t list, std::int64_t slot) const;

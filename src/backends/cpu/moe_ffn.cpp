@@ -12,6 +12,7 @@
 #include "backends/cpu/expert_product.h"
 #include "backends/cpu/moe_group.h"
 #include "backends/cpu/moe_route.h"
+#include "backends/cpu/row_work.h"
 #include "ops/host_access.h"
 
 namespace conclave {
@@ -62,11 +63,12 @@ class Ffn final : public CpuOp {
       for (std::int64_t t = 0; t < n_live; ++t) rows += unusable[t];
       count_unusable(op_.routing.no_finite, rows);
       group_pairs(ops_.group, scratch_at<std::int32_t>(run.shared, counts_at_));
+      const std::int32_t* offsets = i32_row(op_.groups.offsets, {});
       for (std::int64_t e = 0; op_.routing.counts.defined() && e < n_experts(); ++e) {
-        count_chosen(op_.routing.counts, e, load_i32(op_.groups.offsets, {e + 1}) - load_i32(op_.groups.offsets, {e}));
+        count_chosen(op_.routing.counts, e, offsets[e + 1] - offsets[e]);
       }
       gate_up_.plan(gate_up);
-      down_.plan(down);
+      down_.plan_as(gate_up_, gate_up, down);
     }
     region.barrier();
     gate_up_.pack(gate_up);

@@ -5,7 +5,7 @@
 // first byte to its last. Otherwise one chunk of four columns, which share the loads of a row's values.
 //
 // Zen 5, 2026-11-18, q4_k, one row of 2048, share of the read bandwidth of two cores: 0.99 one column after the other, 0.94
-// four at a time, where memory reads 48 GB/s; 0.93 and 0.88 where it reads 65 or more. From the nearest cache 3.1 and
+// four at a time, where memory reads 48 GB/s; 0.93 and 0.88 where it reads 65 or more. From the nearest cache 3.0 and
 // 2.6 ns a block. Two and three rows lose more by their loads than they gain.
 // Lost (Zen 4): vpdpbusd and vpmulld per group (slower on Intel), a horizontal sum for each block.
 #pragma once
@@ -283,39 +283,48 @@ struct FewRows {
     }
   }
 
-  // One row, four chunks of a column after the other: memory is read in the order of its addresses. More rows would have
-  // to load their activations for every column.
+  // One row, four chunks of a column after the other: memory is read in the order of its addresses. (More rows would have
+  // to load their activations for every column.) What blocks add is kept until four columns can be added up together.
+  static constexpr std::int64_t kMostChunks = 128;
+  static bool goes_by_columns(const TileProduct& p) {
+    return p.n_rows == 1 && p.n_columns % kBlocks == 0 && p.k % (kBlocks * kChunk) == 0 && p.k <= kMostChunks * kChunk;
+  }
   template <class Format>
   static void by_columns(const TileProduct& p) {
     const std::int64_t chunks = p.k / kChunk;
     Ahead ahead(p, p.n_columns * chunks);
-    for (int n = 0; n < p.n_columns; ++n) {
-      const std::byte* column = p.weights + n * p.column_stride;
-      float y = 0;
-      for (std::int64_t c = 0; c < chunks; c += kBlocks) {
-        FourBlocks<true> blocks{.chunk = c};
-        for (int i = 0; i < kBlocks; ++i) blocks.at[i] = column + (c + i) * Format::kBytes;
-        __m128 plus;
-        __m128 minus;
-        multiply<Format, 1>(blocks, p.rows, ahead, &plus, &minus);
-        alignas(16) float of_plus[kBlocks];
-        alignas(16) float of_minus[kBlocks];
-        _mm_store_ps(of_plus, plus);
-        if constexpr (Format::kAffine) _mm_store_ps(of_minus, minus);
-#pragma GCC unroll 4
-        for (int i = 0; i < kBlocks; ++i) {
-          y += of_plus[i];
-          if constexpr (Format::kAffine) y -= of_minus[i];
+    __m128 plus[kMostChunks];  // [four chunks][column]
+    __m128 minus[kMostChunks];
+    for (int first = 0; first < p.n_columns; first += kBlocks) {
+      for (int n = 0; n < kBlocks; ++n) {
+        const std::byte* column = p.weights + (first + n) * p.column_stride;
+        for (std::int64_t c = 0; c < chunks; c += kBlocks) {
+          FourBlocks<true> blocks{.chunk = c};
+          for (int i = 0; i < kBlocks; ++i) blocks.at[i] = column + (c + i) * Format::kBytes;
+          multiply<Format, 1>(blocks, p.rows, ahead, plus + c + n, minus + c + n);
         }
       }
-      p.out[n] = y;
+      __m128 y = _mm_setzero_ps();
+      for (std::int64_t c = 0; c < chunks; c += kBlocks) {
+        __m128* const add = plus + c;
+        __m128* const take = minus + c;
+        _MM_TRANSPOSE4_PS(add[0], add[1], add[2], add[3]);
+        if constexpr (Format::kAffine) _MM_TRANSPOSE4_PS(take[0], take[1], take[2], take[3]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kBlocks; ++i) {
+          y = _mm_add_ps(y, add[i]);
+          if constexpr (Format::kAffine) y = _mm_sub_ps(y, take[i]);
+        }
+      }
+      _mm_storeu_ps(p.out + first, y);
     }
   }
 
   // Up to three rows here, more as a streamed tile.
   template <class Format, class Streamed>
   static void k_tile(const TileProduct& p) {
-    if (p.n_rows == 1) return p.k % (kBlocks * kChunk) == 0 ? by_columns<Format>(p) : by_chunks<Format, 1>(p);
+    if (goes_by_columns(p)) return by_columns<Format>(p);
+    if (p.n_rows == 1) return by_chunks<Format, 1>(p);
     if (p.n_rows == 2) return by_chunks<Format, 2>(p);
     if (p.n_rows == 3) return by_chunks<Format, 3>(p);
     StreamedTile<V>::template k_tile<Streamed>(p);
