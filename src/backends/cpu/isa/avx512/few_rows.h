@@ -4,9 +4,9 @@
 // One row, where k is a multiple of 1024: four chunks of one column after the other, so that memory is read from its
 // first byte to its last. Otherwise one chunk of four columns, which share the loads of a row's values.
 //
-// Zen 5, 2026-11-18, q4_k, one row of 2048, share of the read bandwidth of two cores: 0.99 one column after the other, 0.94
-// four at a time, where memory reads 48 GB/s; 0.93 and 0.88 where it reads 65 or more. From the nearest cache 3.0 and
-// 2.6 ns a block. Two and three rows lose more by their loads than they gain.
+// Zen 5, 2026-11-18, q4_k, one row of 2048, share of the read bandwidth of two cores: 0.98 one column after the other, 0.93
+// four at a time, where memory reads 48 GB/s; 0.93 and 0.88 where it reads 65 or more. From the nearest cache 3.2 and
+// 2.8 ns a block. Two and three rows lose more by their loads than they gain.
 // Lost (Zen 4): vpdpbusd and vpmulld per group (slower on Intel), a horizontal sum for each block.
 #pragma once
 
